@@ -1,0 +1,1 @@
+"""Lowering: ONNX graphs, bundles, their verification."""

@@ -1,0 +1,5 @@
+"""`python -m mtn_edge`, the same as `mtn-edge`."""
+
+from mtn_edge.cli import main
+
+main()

@@ -1,0 +1,58 @@
+"""The command line: joins the commands of the three packages, and turns every fault into one sentence and a status."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+
+import click
+import typer
+
+from mtn_edge.errors import EXIT_FAULT, EXIT_USAGE, UserError
+
+app = typer.Typer(
+    name="mtn-edge",
+    help="From a search log to a few megabytes that suggest the next query, within milliseconds of a key press.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def main() -> None:
+    """Entry point of `mtn-edge`."""
+    verbose, as_json = (bool({*sys.argv[1:]} & flags) for flags in ({"-v", "--verbose"}, {"--json"}))
+    try:
+        status = app(standalone_mode=False)
+    except UserError as error:
+        _tell(error.message, error.code, error.hint, as_json=as_json, verbose=verbose)
+        sys.exit(error.exit_code)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _tell("interrupted", "interrupted", "", as_json=as_json, verbose=verbose)
+        sys.exit(130)
+    except click.ClickException as error:
+        _tell(error.format_message().rstrip("."), "usage", "see --help", as_json=as_json, verbose=verbose)
+        sys.exit(EXIT_USAGE)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(EXIT_FAULT)
+    except Exception as error:
+        _tell(
+            f"unexpected fault: {error!r}",
+            "internal",
+            "run again with -v and report it",
+            as_json=as_json,
+            verbose=verbose,
+        )
+        sys.exit(EXIT_FAULT)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _tell(message: str, code: str, hint: str, *, as_json: bool, verbose: bool) -> None:
+    if verbose:
+        traceback.print_exc()
+    if as_json:
+        print(json.dumps({"error": {"code": code, "message": message, "hint": hint}}, ensure_ascii=False))
+    else:
+        print(f"error: {message}{'; ' + hint if hint else ''}.", file=sys.stderr)

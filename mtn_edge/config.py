@@ -1,0 +1,235 @@
+"""The settings of a model and of its training: small dataclasses, presets, `--set`, TOML in and out."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from mtn_edge.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Sizes and choices of a Multiresolution Transformer Network (arXiv 1908.10408)."""
+
+    arch: Literal["mtn"] = "mtn"
+    """Which network."""
+    vocab_size: int = 4096
+    """Tokens; always taken from the dataset's tokenizer."""
+    d_model: int = 128
+    """Width of every vector between layers; a multiple of `heads`."""
+    heads: int = 4
+    """Attention heads of every attention."""
+    ffn: int = 512
+    """Units of every feed-forward layer."""
+    query_layers: int = 2
+    """Layers of the query encoder (over the tokens of one query)."""
+    session_layers: int = 1
+    """Layers of the masked session encoder (over the queries of a session)."""
+    decoder_layers: int = 2
+    """Layers of the decoder."""
+    max_tokens: int = 32
+    """Tokens of one query that are read (its last ones) and written (its first ones)."""
+    max_queries: int = 32
+    """Earlier queries that the session encoder sees."""
+    projection: Literal["position", "full"] = "position"
+    """Query projection: one weight for each token position, or a full (max_tokens x d_model) x d_model matrix."""
+    memory: Literal["all", "last"] = "all"
+    """What the decoder attends to: the refined tokens of all queries so far, or of the last one only."""
+    norm: Literal["pre", "post"] = "pre"
+    """Layer normalisation before each sub-layer, or after its residual sum as the paper writes it."""
+    dropout: float = 0.1
+    """Probability of dropping a sub-layer's output unit in training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model is trained."""
+
+    epochs: int = 10
+    """Passes over the training sessions at most; early stopping may end before."""
+    batch_queries: int = 256
+    """Queries in a batch of whole sessions, about."""
+    learning_rate: float = 2e-3
+    """Peak of the schedule: linear warm-up, then a cosine down to a tenth."""
+    warmup_steps: int = 200
+    """Steps of the warm-up."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay (AdamW) of matrices."""
+    label_smoothing: float = 0.0
+    """Probability mass spread evenly over the vocabulary in the training loss."""
+    clip_norm: float = 1.0
+    """Gradients are scaled down to this norm."""
+    validate_every: int = 200
+    """Steps between validations, each of which also saves the training state."""
+    patience: int = 5
+    """Validations without a better loss after which training stops."""
+    valid_queries: int = 4000
+    """Queries of the validation split that are scored, at most."""
+    seed: int = 1
+    """Seed of weights, order and dropout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that `train` needs to know; written to `config.toml` resolved."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+def preset(name: str) -> Config:
+    """The settings of a preset: `tiny` (phones), `small`, `base` (servers and teachers).
+
+    Raises:
+        UserError: no such preset.
+    """
+    match name:
+        case "tiny":
+            return Config()
+        case "small":
+            return Config(
+                model=ModelConfig(d_model=256, ffn=1024, query_layers=3, session_layers=2, decoder_layers=2),
+                train=TrainConfig(learning_rate=1e-3, warmup_steps=400),
+            )
+        case "base":
+            return Config(
+                model=ModelConfig(d_model=512, heads=8, ffn=2048, query_layers=6, session_layers=2, decoder_layers=4),
+                train=TrainConfig(learning_rate=5e-4, warmup_steps=1000),
+            )
+    raise UserError(f"`--preset {name}` is unknown", code="unknown-preset", hint="take one of tiny, small, base")
+
+
+def load_config(path: Path, base: Config) -> Config:
+    """`base` with the settings of a TOML file over it.
+
+    Raises:
+        UserError: the file cannot be read, is no TOML, or holds an unknown key or a value of the wrong type.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(
+            f"`{path}` cannot be read ({error.strerror})", code="missing", hint="name a TOML file"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"`{path}` is not valid TOML ({error})", code="bad-config", hint="mend the file") from error
+    for section, values in document.items():
+        if not isinstance(values, dict):
+            raise UserError(
+                f"`{section}` in `{path}` stands outside a section",
+                code="bad-config",
+                hint="write it under [model] or [train]",
+            )
+        for key, value in values.items():
+            base = _set(base, f"{section}.{key}", value)
+    return base
+
+
+def override(config: Config, settings: list[str]) -> Config:
+    """`config` with `section.key=value` settings of the command line over it.
+
+    Raises:
+        UserError: a setting is malformed, its key unknown, or its value of the wrong type.
+    """
+    for setting in settings:
+        key, sign, text = setting.partition("=")
+        if not sign:
+            raise UserError(f"`--set {setting}` has no `=`", code="bad-setting", hint="write --set section.key=value")
+        config = _set(config, key.strip(), text.strip())
+    return config
+
+
+def check(config: Config) -> Config:
+    """Returns `config` when its values fit together.
+
+    Raises:
+        UserError: a value is out of range; the sentence names it.
+    """
+    model, train = config.model, config.train
+    positive = {
+        f"model.{name}": getattr(model, name)
+        for name in (
+            "vocab_size",
+            "d_model",
+            "heads",
+            "ffn",
+            "query_layers",
+            "session_layers",
+            "decoder_layers",
+            "max_tokens",
+            "max_queries",
+        )
+    } | {
+        f"train.{name}": getattr(train, name)
+        for name in ("epochs", "batch_queries", "validate_every", "patience", "valid_queries")
+    }
+    for name, value in positive.items():
+        if value < 1:
+            raise _bad_value(name, value, "at least 1")
+    if model.d_model % model.heads:
+        raise _bad_value("model.d_model", model.d_model, f"a multiple of model.heads ({model.heads})")
+    if model.max_queries < 2:
+        raise _bad_value("model.max_queries", model.max_queries, "at least 2")
+    for name, rate in {"model.dropout": model.dropout, "train.label_smoothing": train.label_smoothing}.items():
+        if not 0 <= rate < 1:
+            raise _bad_value(name, rate, "at least 0 and below 1")
+    for name, rate in {"train.learning_rate": train.learning_rate, "train.clip_norm": train.clip_norm}.items():
+        if not rate > 0:
+            raise _bad_value(name, rate, "above 0")
+    return config
+
+
+def to_toml(config: Config) -> str:
+    """The resolved settings as TOML, every key present."""
+    lines: list[str] = []
+    for section in dataclasses.fields(config):
+        lines.append(f"[{section.name}]")
+        for key, value in dataclasses.asdict(getattr(config, section.name)).items():
+            lines.append(
+                f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value).replace(chr(39), chr(34))}"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _set(config: Config, key: str, value: Any) -> Config:
+    section_name, _, name = key.partition(".")
+    known = [
+        f"{s.name}.{f.name}" for s in dataclasses.fields(config) for f in dataclasses.fields(getattr(config, s.name))
+    ]
+    if key not in known:
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
+        raise UserError(
+            f"`{key}` is not a setting",
+            code="unknown-setting",
+            hint=f"the nearest is `{near[0]}`" if near else "see docs/settings.md",
+        )
+    section = getattr(config, section_name)
+    hint = get_type_hints(type(section))[name]
+    return dataclasses.replace(
+        config, **{section_name: dataclasses.replace(section, **{name: _convert(key, value, hint)})}
+    )
+
+
+def _convert(key: str, value: Any, hint: Any) -> Any:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise _bad_value(key, value, f"one of {', '.join(map(str, get_args(hint)))}")
+        return value
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise _bad_value(key, value, f"a {hint.__name__}")
+    try:
+        if hint is int and isinstance(value, float):
+            raise ValueError(value)
+        return hint(value)
+    except ValueError as error:
+        raise _bad_value(key, value, f"a {'whole number' if hint is int else 'number'}") from error
+
+
+def _bad_value(key: str, value: Any, rule: str) -> UserError:
+    return UserError(f"`{key}` is {value!r}, and it must be {rule}", code="bad-setting", hint="change that setting")

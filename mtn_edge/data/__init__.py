@@ -1,0 +1,1 @@
+"""From a search log to a dataset: readers, cleaning, sessions, privacy, splits, simulated logs."""

@@ -1,0 +1,1 @@
+"""The prefix constraint, and beam search in PyTorch as the reference of the graphs."""

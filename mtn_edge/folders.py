@@ -1,0 +1,222 @@
+"""Datasets, checkpoints and bundles on disk: folders that appear whole or not at all, and know when they were hurt.
+
+Each holds a `manifest.json` with its kind, its format version, and size and sha256 of every other file. The
+manifest ends with a digest of its own bytes (computed with the digest's place filled with zeros).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from mtn_edge import __version__
+from mtn_edge.errors import UserError
+
+Kind = Literal["dataset", "checkpoint", "bundle"]
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+_ZEROS = "0" * 64
+_MAX_MANIFEST_BYTES = 4 << 20
+
+
+@contextmanager
+def new_folder(path: Path, kind: Kind, *, force: bool = False) -> Iterator[Path]:
+    """Yields an empty folder beside `path`; when the block ends well it becomes `path`, otherwise it is removed.
+
+    The block must call `write_manifest` last. An existing folder is refused without `force`; with it, only a folder
+    whose manifest says that this tool wrote it is replaced, and only when it holds nothing else.
+
+    Raises:
+        UserError: `path` exists and may not be replaced, or its parent cannot be written.
+    """
+    refuse_overwrite(path, force=force)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    except OSError as error:
+        raise UserError(
+            f"`{path}` cannot be written ({error.strerror})", code="not-writable", hint="choose another folder with -o"
+        ) from error
+    work.chmod(0o755)
+    try:
+        yield work
+        if read_manifest(work, kind) is None:
+            raise RuntimeError("a folder must get its manifest before it is published")
+        publish(work, path, force=force)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def refuse_overwrite(path: Path, *, force: bool) -> None:
+    """Says early, before any work, that `path` is taken.
+
+    Raises:
+        UserError: `path` exists and `force` is not given, or it is not a folder that this tool wrote whole.
+    """
+    if not path.exists() and not path.is_symlink():
+        return
+    if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+        return
+    if not force:
+        raise UserError(
+            f"`{path}` exists already and nothing is overwritten",
+            code="exists",
+            hint="choose another name with -o, or replace it with --force",
+        )
+    strangers = _strangers(path)
+    if strangers:
+        raise UserError(
+            f"`{path}` holds `{strangers[0]}`, which mtn-edge did not write, so --force does not remove it",
+            code="not-ours",
+            hint="choose another name with -o, or remove it yourself",
+        )
+
+
+def publish(work: Path, path: Path, *, force: bool) -> None:
+    """Moves a finished folder into place; a replaced one is removed only after the new one stands."""
+    refuse_overwrite(path, force=force)
+    for file in work.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+    old: Path | None = None
+    if path.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+        path.rename(old / "folder")
+    try:
+        work.rename(path)
+    except OSError:
+        if old is not None:
+            (old / "folder").rename(path)
+        raise
+    finally:
+        if old is not None:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def write_manifest(folder: Path, kind: Kind, content: dict[str, Any]) -> None:
+    """Writes `manifest.json`: `content`, the kind and versions, and size and sha256 of every file in `folder`."""
+    files = {
+        file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256_file(file)}
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != MANIFEST
+    }
+    document = {
+        "kind": kind,
+        "format_version": FORMAT_VERSION,
+        "mtn_edge_version": __version__,
+        **content,
+        "files": files,
+        "manifest_sha256": _ZEROS,
+    }
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    (folder / MANIFEST).write_text(text.replace(_ZEROS, digest), encoding="utf-8")
+
+
+def read_manifest(folder: Path, kind: Kind | None = None) -> dict[str, Any]:
+    """Reads and checks the manifest of `folder` (not its other files: `check_files`).
+
+    Args:
+        folder: a dataset, checkpoint or bundle.
+        kind: the kind that is wanted; None takes any.
+
+    Raises:
+        UserError: no such folder, no manifest (half-written or foreign), damaged, of a newer version, of another kind.
+    """
+    wanted = kind or "dataset, checkpoint or bundle"
+    if not folder.exists():
+        raise UserError(f"`{folder}` does not exist", code="missing", hint=f"name the folder of a {wanted}")
+    if not folder.is_dir():
+        raise UserError(
+            f"`{folder}` is a file, not a {wanted}", code="wrong-kind", hint=f"name the folder of a {wanted}"
+        )
+    file = folder / MANIFEST
+    if not file.is_file():
+        raise UserError(
+            f"`{folder}` has no {MANIFEST}: it is not a {wanted}, or it was only half written",
+            code="no-manifest",
+            hint="name another folder or make it again",
+        )
+    if file.stat().st_size > _MAX_MANIFEST_BYTES:
+        raise _damaged(file)
+    raw = file.read_bytes()
+    try:
+        manifest = json.loads(raw)
+        digest = manifest["manifest_sha256"]
+        if not isinstance(digest, str) or len(digest) != 64:
+            raise _damaged(file)
+        version = manifest["format_version"]
+        found = manifest["kind"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(file) from error
+    if hashlib.sha256(raw.replace(digest.encode(), _ZEROS.encode())).hexdigest() != digest:
+        raise _damaged(file)
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise UserError(
+            f"`{folder}` has format version {version}, newer than {FORMAT_VERSION}, the newest that is read here",
+            code="newer-version",
+            hint="upgrade mtn-edge",
+        )
+    if kind is not None and found != kind:
+        raise UserError(f"`{folder}` is a {found}, not a {kind}", code="wrong-kind", hint=_HINTS[kind])
+    assert isinstance(manifest, dict)
+    return manifest
+
+
+def check_files(folder: Path, manifest: dict[str, Any]) -> None:
+    """Compares every file with its size and sha256 in the manifest.
+
+    Raises:
+        UserError: a file is missing, cut, changed or a link that leaves the folder; the sentence names it.
+    """
+    for name, entry in manifest["files"].items():
+        file = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts or file.is_symlink():
+            raise _damaged(file)
+        if not file.is_file() or file.stat().st_size != entry["bytes"] or sha256_file(file) != entry["sha256"]:
+            raise _damaged(file)
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal sha256 of a file."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+_HINTS: dict[Kind, str] = {
+    "dataset": "make one with `mtn-edge data prepare`",
+    "checkpoint": "make one with `mtn-edge train`",
+    "bundle": "make one with `mtn-edge quantize`",
+}
+
+
+def _damaged(file: Path) -> UserError:
+    return UserError(
+        f"`{file}` is missing, damaged or changed: it is not the file that the manifest describes",
+        code="damaged",
+        hint="copy the folder again or make it again",
+    )
+
+
+def _strangers(path: Path) -> list[str]:
+    """What `path` holds that this tool did not write; the path's own name when it is no folder of ours."""
+    if path.is_symlink() or not path.is_dir():
+        return [path.name]
+    try:
+        listed = read_manifest(path)["files"]
+    except UserError:
+        return [sorted(entry.name for entry in path.iterdir())[0]]
+    ours = {*listed, MANIFEST}
+    return sorted(
+        name
+        for entry in path.rglob("*")
+        if (entry.is_symlink() or not entry.is_dir()) and (name := entry.relative_to(path).as_posix()) not in ours
+    )

@@ -1,0 +1,1 @@
+"""The networks: pure `nn.Module`s that know nothing of files, training or decoding."""

@@ -1,0 +1,1 @@
+"""What a bundle costs: latency and memory, as table, JSON and a page."""

@@ -1,0 +1,1 @@
+"""From a dataset to a checkpoint: the training loop and its command."""

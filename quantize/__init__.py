@@ -1,0 +1,1 @@
+"""Compression of weights: how numbers become fewer or smaller."""
