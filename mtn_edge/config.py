@@ -222,13 +222,16 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
             raise _bad_value(key, value, f"one of {', '.join(map(str, get_args(hint)))}")
         return value
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise _bad_value(key, value, f"a {hint.__name__}")
+        raise _bad_value(key, value, _RULES[hint])
     try:
         if hint is int and isinstance(value, float):
             raise ValueError(value)
         return hint(value)
     except ValueError as error:
-        raise _bad_value(key, value, f"a {'whole number' if hint is int else 'number'}") from error
+        raise _bad_value(key, value, _RULES[hint]) from error
+
+
+_RULES: dict[type, str] = {int: "a whole number", float: "a number", str: "a text"}
 
 
 def _bad_value(key: str, value: Any, rule: str) -> UserError:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,17 @@ def mtn_edge(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_is_light() -> None:
-    program = f"import sys; sys.argv = ['mtn-edge', '--help']\nfrom mtn_edge.cli import app\ntry: app()\nexcept SystemExit: pass\nprint([x for x in {HEAVY} if x in sys.modules])"
-    began = time.perf_counter()
+    program = (
+        "import sys, time; sys.argv = ['mtn-edge', '--help']\n"
+        "from mtn_edge.cli import app\n"
+        "try: app()\n"
+        "except SystemExit: pass\n"
+        f"print([x for x in {HEAVY} if x in sys.modules], time.process_time())"
+    )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    seconds = time.perf_counter() - began
-    assert result.stdout.splitlines()[-1] == "[]"
-    assert seconds < 3  # under 0.5 s on an idle machine; tests may share theirs
+    imported, seconds = result.stdout.splitlines()[-1].split("]")
+    assert imported == "["
+    assert float(seconds) < 1  # of processor time, so that a busy machine does not fail it
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_wrong_settings_get_one_sentence(setting: str, sentence: str) -> None:
     [
         ("[model", "is not valid TOML"),
         ("d_model = 3", "`d_model` in `.*` stands outside a section"),
-        ("[model]\nd_model = true", "must be a int|must be a whole number"),
+        ("[model]\nd_model = true", "`model.d_model` is True, and it must be a whole number"),
         ("[optimizer]\nx = 1", "`optimizer.x` is not a setting"),
     ],
 )
