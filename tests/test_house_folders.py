@@ -26,9 +26,13 @@ def test_folder_appears_whole(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_when_the_work_fails(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), folders.new_folder(tmp_path / "new", "dataset") as work:
-        (work / "half").write_text("x")
-        raise ZeroDivisionError
+    def fail() -> None:
+        with folders.new_folder(tmp_path / "new", "dataset") as work:
+            (work / "half").write_text("x")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,7 +80,7 @@ def test_every_byte_of_the_manifest_and_of_the_files_counts(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("prepare", "sentence"),
     [
-        (lambda path: None, "does not exist"),
+        (lambda path: path.parent, "does not exist"),
         (lambda path: path.write_text("x"), "is a file, not a"),
         (lambda path: path.mkdir(), "only half written"),
     ],
