@@ -1,0 +1,101 @@
+"""`encode.onnx`: one more query of a session, at the price of one query encoding.
+
+Contract: inputs `tokens` int64 [t], `session_keys` and `session_values` float32 [Ls, h, q, e] (q = queries so far with
+the start query, 0 for the start query itself). Outputs `memory_keys` and `memory_values` float32 [Ld, h, t, e] of this
+query, `new_session_keys` and `new_session_values` float32 [Ls, h, q + 1, e].
+
+Shapes: t tokens, T token positions, q queries so far, Ls session layers, Ld decoder layers, d width, h heads, e = d/h.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from export.graph_builder import FLOAT, INT64, GraphBuilder
+from export.graph_layers import Layers
+from mtn_edge.config import ModelConfig
+from quantize.plan import Weights
+
+
+def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
+    """The graph of `MTN.append`.
+
+    Args:
+        config: the model.
+        weights: its tensors, see `export.weights.graph_tensors` and `quantize.plan.apply_plan`.
+    """
+    graph = GraphBuilder("encode")
+    layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
+    h, e = config.heads, config.d_model // config.heads
+    tokens = graph.input("tokens", INT64, ["t"])
+    cache_shape = [config.session_layers, h, "q", e]
+    session_keys = graph.input("session_keys", FLOAT, cache_shape)
+    session_values = graph.input("session_values", FLOAT, cache_shape)
+
+    encoded = _encode_query(layers, config, tokens)  # [1, t, d]
+    summary = _project(layers, config, encoded, graph.node("Shape", tokens))  # [1, d]
+    state, new_keys, new_values = _encode_session(layers, config, summary, session_keys, session_values)
+    refined = graph.node("Add", encoded, state)  # [1, t, d] + [1, 1, d]
+
+    keys_values = layers.product(refined, "memory.kv")  # [1, t, Ld * 2 * d]
+    keys_values = graph.node("Reshape", keys_values, graph.integers(-1, config.decoder_layers, 2, h, e))
+    keys_values = graph.node("Transpose", keys_values, perm=[2, 1, 3, 0, 4])  # [2, Ld, h, t, e]
+    memory_shape = [config.decoder_layers, h, "t", e]
+    for name, part in zip(("memory_keys", "memory_values"), graph.split(keys_values, 2, axis=0), strict=True):
+        graph.output(graph.node("Squeeze", part, graph.integers(0)), name, FLOAT, memory_shape)
+    new_shape = [config.session_layers, h, "q + 1", e]
+    graph.output(_stack(graph, new_keys), "new_session_keys", FLOAT, new_shape)
+    graph.output(_stack(graph, new_values), "new_session_values", FLOAT, new_shape)
+    return graph.model()
+
+
+def _encode_query(layers: Layers, config: ModelConfig, tokens: str) -> str:
+    """Y [1, t, d] of tokens [t]."""
+    graph = layers.graph
+    count = graph.node("Shape", tokens)
+    positions = graph.node("Slice", layers.tensor("query_positions.weight"), graph.integers(0), count)  # [t, d]
+    x = graph.node("Unsqueeze", layers.embedding_rows(tokens), graph.integers(0))
+    names = [f"query_layers.{number}" for number in range(config.query_layers)]
+    stream = layers.begin(x, positions, f"{names[0]}.attention_norm")
+    for name, following in zip(names, [*(f"{n}.attention_norm" for n in names[1:]), "query_norm"], strict=True):
+        stream, _, _ = layers.encoder_layer(stream, name, following)
+    return stream.normed
+
+
+def _project(layers: Layers, config: ModelConfig, encoded: str, count: str) -> str:
+    """The query projection: Y [1, t, d] to r [1, d]."""
+    graph = layers.graph
+    rows = graph.node("Squeeze", encoded, graph.integers(0))  # [t, d]
+    if config.projection == "position":
+        weight = layers.tensor("projection.weight")  # [1, T]
+        return graph.node("MatMul", graph.node("Slice", weight, graph.integers(0), count, graph.integers(1)), rows)
+    # The matrix is constant as a whole: pad Y with zeros up to T positions.
+    missing = graph.node("Sub", graph.integers(config.max_tokens), count)
+    widths = graph.node("Concat", graph.integers(0, 0), missing, graph.integers(0), axis=0)
+    padded = graph.node("Pad", rows, widths)  # [T, d]
+    return layers.product(graph.node("Reshape", padded, graph.integers(1, -1)), "projection")
+
+
+def _encode_session(
+    layers: Layers, config: ModelConfig, summary: str, keys: str, values: str
+) -> tuple[str, list[str], list[str]]:
+    """The masked session encoder at its newest query: S [1, 1, d], and each layer's keys and values [1, h, q + 1, e]."""
+    graph = layers.graph
+    position = graph.node("Shape", keys, start=2, end=3)  # [1]
+    added = graph.node("Gather", layers.tensor("session_positions.weight"), position)  # [1, d]
+    names = [f"session_layers.{number}" for number in range(config.session_layers)]
+    x = graph.node("Unsqueeze", summary, graph.integers(0))
+    stream = layers.begin(x, added, f"{names[0]}.attention_norm")
+    new_keys, new_values = [], []
+    followings = [*(f"{name}.attention_norm" for name in names[1:]), "session_norm"]
+    pasts = zip(graph.split(keys, len(names), axis=0), graph.split(values, len(names), axis=0), strict=True)
+    for name, following, past in zip(names, followings, pasts, strict=True):
+        stream, layer_keys, layer_values = layers.encoder_layer(stream, name, following, past)
+        new_keys.append(layer_keys)
+        new_values.append(layer_values)
+    return stream.normed, new_keys, new_values
+
+
+def _stack(graph: GraphBuilder, parts: list[str]) -> str:
+    """Each layer's [1, ...] along the first axis."""
+    return graph.node("Concat", *parts, axis=0)

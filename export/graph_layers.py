@@ -1,0 +1,165 @@
+"""The network's layers as graph nodes, in float32 or int8 according to what the weights are.
+
+Each function mirrors a module of `mtn_edge.models.layers` and adds its nodes to a builder. Residual sums and
+normalisations are fused: between sub-layers a layer hands on a `Stream` of two tensors, the normalised input of the
+next sub-layer and the residual sum. With pre-norm they differ; with post-norm they are the same tensor.
+
+Shapes: n inputs' batch, t tokens, p earlier ones in a cache, d width, h heads, e = d/h, v vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from export.graph_builder import CONTRIB, FLOAT, GraphBuilder
+from quantize.int8 import Int8Weight
+from quantize.plan import Weights
+
+EPSILON = 1e-5
+"""PyTorch's default for layer normalisation."""
+
+
+class Stream(NamedTuple):
+    """What flows between sub-layers."""
+
+    normed: str
+    """Input of the next sub-layer."""
+    residual: str
+    """What the next sub-layer's output is added to."""
+
+
+class Layers:
+    """Adds layers of one model to one graph (or to the body of its loop).
+
+    Args:
+        graph: where the nodes go.
+        weights: tensors as `export.weights.graph_tensors` names them, float32 or int8.
+        heads: attention heads.
+        norm: where the model normalises.
+    """
+
+    def __init__(self, graph: GraphBuilder, weights: Weights, *, heads: int, norm: Literal["pre", "post"]) -> None:
+        self.graph, self.weights, self.heads, self.norm = graph, weights, heads, norm
+
+    def tensor(self, name: str) -> str:
+        """A float32 tensor as a constant."""
+        value = self.weights[name]
+        assert not isinstance(value, Int8Weight), name
+        return self.graph.constant(value, name)
+
+    def product(self, x: str, name: str) -> str:
+        """`x` times the matrix `name`, plus its bias where it has one.
+
+        With int8 weights one node quantizes `x` (8 bits, range of this very tensor), multiplies and scales back.
+        """
+        weight, bias = self.weights[f"{name}.weight"], f"{name}.bias"
+        if isinstance(weight, Int8Weight):
+            values = self.graph.constant(weight.values, f"{name}.values")
+            scale = self.graph.constant(weight.scale, f"{name}.scale")
+            # Two empty zero-points: the values are symmetric.
+            optional = ["", self.tensor(bias)] if bias in self.weights else []
+            return self.graph.node("DynamicQuantizeMatMul", x, values, scale, *optional, domain=CONTRIB)
+        y = self.graph.node("MatMul", x, self.tensor(f"{name}.weight"))
+        return self.graph.node("Add", y, self.tensor(bias)) if bias in self.weights else y
+
+    def embedding_rows(self, tokens: str) -> str:
+        """Embeddings of `tokens` [t] from a table laid out by token: [t, d]."""
+        table = self.weights["embedding.weight"]
+        if not isinstance(table, Int8Weight):
+            return self.graph.node("Gather", self.graph.constant(table.T, "embedding.rows"), tokens)
+        rows = self.graph.node("Gather", self.graph.constant(table.values.T, "embedding.rows"), tokens)
+        scale = self.graph.node("Gather", self.graph.constant(table.scale, "embedding.scale"), tokens)  # [t]
+        return self.graph.node("DequantizeLinear", rows, scale, axis=0)
+
+    def embedding_columns(self, tokens: str) -> str:
+        """Embeddings of `tokens` [n, 1] from the columns of the output table, which is stored once: [n, 1, d]."""
+        table = self.weights["embedding.weight"]
+        if not isinstance(table, Int8Weight):
+            columns = self.graph.node("Gather", self.tensor("embedding.weight"), tokens, axis=1)  # [d, n, 1]
+            return self.graph.node("Transpose", columns, perm=[1, 2, 0])
+        columns = self.graph.node("Gather", self.graph.constant(table.values, "embedding.values"), tokens, axis=1)
+        rows = self.graph.node("Cast", self.graph.node("Transpose", columns, perm=[1, 2, 0]), to=FLOAT)
+        scale = self.graph.node("Gather", self.graph.constant(table.scale[:, None], "embedding.scale"), tokens)
+        return self.graph.node("Mul", rows, scale)  # [n, 1, d] * [n, 1, 1]
+
+    def begin(self, x: str, addend: str, norm: str) -> Stream:
+        """The stream at the foot of a stack: `x` + `addend`, with the first sub-layer's normalisation `norm`."""
+        if self.norm == "post":
+            total = self.graph.node("Add", x, addend)
+            return Stream(total, total)
+        return self._skip_norm(x, addend, norm)
+
+    def join(self, change: str, stream: Stream, own: str, following: str) -> Stream:
+        """Adds a sub-layer's output.
+
+        Args:
+            change: the output.
+            stream: what the sub-layer got.
+            own: its normalisation, which post-norm applies to the sum.
+            following: the next sub-layer's normalisation (or the stack's final one), which pre-norm applies.
+        """
+        if self.norm == "pre":
+            return self._skip_norm(stream.residual, change, following)
+        total = self._skip_norm(stream.residual, change, own).normed
+        return Stream(total, total)
+
+    def self_attention(self, x: str, name: str, past: tuple[str, str] | None) -> tuple[str, str, str]:
+        """Multi-head attention of `x` [n, t, d] to `past` [n, h, p, e] and itself, unmasked.
+
+        Returns:
+            The output [n, t, d], and with `past` the keys and values [n, h, p + t, e] to hand on (empty names without).
+        """
+        query, key, value = self.graph.split(self.product(x, f"{name}.qkv"), 3, axis=-1)
+        cache = ("", "", "", *past) if past is not None else ()
+        attended, *present = self.graph.nodes(
+            "MultiHeadAttention",
+            query,
+            key,
+            value,
+            *cache,
+            outputs=3 if past is not None else 1,
+            domain=CONTRIB,
+            num_heads=self.heads,
+        )
+        keys, values = present or ("", "")
+        return self.product(attended, f"{name}.out"), keys, values
+
+    def cross_attention(self, x: str, name: str, keys: str, values: str) -> str:
+        """Multi-head attention of `x` [1, t, d] to keys and values [1, h, m, e]."""
+        query = self.product(x, f"{name}.query")
+        attended = self.graph.node("MultiHeadAttention", query, keys, values, domain=CONTRIB, num_heads=self.heads)
+        return self.product(attended, f"{name}.out")
+
+    def feed_forward(self, x: str, name: str) -> str:
+        """Two products with a ReLU between: any [..., d] to the same."""
+        return self.product(self.graph.node("Relu", self.product(x, f"{name}.up")), f"{name}.down")
+
+    def encoder_layer(
+        self, stream: Stream, name: str, following: str, past: tuple[str, str] | None = None
+    ) -> tuple[Stream, str, str]:
+        """An encoder layer on [1, t, d]; `following` is the normalisation after it. Also keys and values."""
+        attended, keys, values = self.self_attention(stream.normed, f"{name}.attention", past)
+        stream = self.join(attended, stream, f"{name}.attention_norm", f"{name}.feed_forward_norm")
+        changed = self.feed_forward(stream.normed, f"{name}.feed_forward")
+        return self.join(changed, stream, f"{name}.feed_forward_norm", following), keys, values
+
+    def _skip_norm(self, x: str, addend: str, norm: str) -> Stream:
+        """The sum and its normalisation in one node."""
+        normed, _, _, total = self.graph.nodes(
+            "SkipLayerNormalization",
+            x,
+            addend,
+            self.tensor(f"{norm}.weight"),
+            self.tensor(f"{norm}.bias"),
+            outputs=4,
+            domain=CONTRIB,
+            epsilon=EPSILON,
+        )
+        return Stream(normed, total)
+
+
+def zeros(graph: GraphBuilder, *shape: int) -> str:
+    """A float32 constant of zeros; a side of 0 makes an empty cache."""
+    return graph.constant(np.zeros(shape, dtype=np.float32), "zeros")

@@ -1,0 +1,57 @@
+"""From a checkpoint's tensors to the tensors of the graphs: matrices as [inputs, outputs], constants folded in.
+
+Shapes: v vocabulary, d width, T token positions, L decoder layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtn_edge.config import ModelConfig
+
+Tensors = dict[str, NDArray[np.float32]]
+
+
+def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig) -> Tensors:
+    """Lays out the state of an MTN for the graphs.
+
+    - The tied table comes out as `embedding.weight` [d, v], as the output product wants it, times sqrt(d), as the
+      embedding wants it; what the output product gets too much is taken out of the decoder's last normalisation.
+    - Linear maps are transposed to [inputs, outputs].
+    - The cross-attention keys and values of all decoder layers are one map, `memory.kv` [d, L * 2d].
+    - The query projection is [1, T] (position) or [T * d, d] (full).
+
+    Args:
+        state: tensors of `MTN.state_dict()` by name.
+        config: the model they belong to.
+    """
+    tensors: Tensors = {}
+    cross: dict[str, list[NDArray[np.float32]]] = {"weight": [], "bias": []}
+    for name, tensor in state.items():
+        if ".cross_attention.kv." in name:
+            cross[name.rpartition(".")[2]].append(tensor.T)
+        elif name == "embedding.weight":
+            tensors[name] = tensor.T * np.float32(math.sqrt(config.d_model))
+        elif name == "projection.weight":
+            tensors[name] = tensor.reshape(-1, config.d_model) if config.projection == "full" else tensor[None]
+        elif tensor.ndim == 2 and "_positions." not in name:
+            tensors[name] = tensor.T
+        else:
+            tensors[name] = tensor
+    tensors["memory.kv.weight"] = np.concatenate(cross["weight"], axis=1)
+    tensors["memory.kv.bias"] = np.concatenate(cross["bias"])
+    for part in ("weight", "bias"):
+        name = f"{last_decoder_norm(config)}.{part}"
+        tensors[name] = tensors[name] / np.float32(math.sqrt(config.d_model))
+    return {name: np.ascontiguousarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
+
+
+def last_decoder_norm(config: ModelConfig) -> str:
+    """The normalisation whose output meets the output table and nothing else."""
+    if config.norm == "pre":
+        return "decoder_norm"
+    return f"decoder_layers.{config.decoder_layers - 1}.feed_forward_norm"

@@ -1,0 +1,82 @@
+"""Symmetric int8 weights with one scale for each output channel.
+
+A weight matrix W [i, o] becomes integers in [-127, 127] and a scale s [o] with W ~ values * s. The integer product of
+a device multiplies 8-bit unsigned activations (quantized as they come) by these values and scales each column once.
+
+The range is symmetric (-128 is never used), so that a zero point is not needed. All 8 bits are used: processors with
+VNNI (x86), and with dot-product instructions (ARM), add the products in 32 bits. AVX2 without VNNI adds neighbouring
+pairs in 16 bits, which saturate when two large activations meet two weights beyond 64 levels of the same sign; where
+such processors matter, quantize with `LEVELS` = 63 ("reduced range", half a bit of accuracy) and everything that
+follows from here stays as it is, because only the scales change.
+
+Shapes: i inputs, o outputs (tokens for the embedding table).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtn_edge.errors import UserError
+
+LEVELS = 127
+"""Largest absolute value of a quantized weight."""
+
+
+@dataclass(frozen=True)
+class Int8Weight:
+    """A quantized matrix.
+
+    Attributes:
+        values: int8 [i, o], each in [-127, 127].
+        scale: float32 [o], positive.
+    """
+
+    values: NDArray[np.int8]
+    scale: NDArray[np.float32]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the integers and of the scales."""
+        return self.values.nbytes + self.scale.nbytes
+
+    def dequantize(self) -> NDArray[np.float32]:
+        """The matrix that the integers stand for, float32 [i, o]."""
+        return self.values.astype(np.float32) * self.scale
+
+
+def quantize_weight(name: str, weight: NDArray[np.float32]) -> Int8Weight:
+    """Quantizes `weight` [i, o] with one scale for each column.
+
+    A column of zeros gets the smallest scale of the others: it stays zero and divides by nothing.
+
+    Args:
+        name: what to call the weight in an error.
+        weight: a float matrix.
+
+    Raises:
+        UserError: a value is NaN or infinite, or the whole matrix is zero (a weight that was never trained or loaded).
+    """
+    if weight.ndim != 2:
+        raise ValueError(f"`weight` must be a matrix, and `{name}` has {weight.ndim} dimensions")
+    if not np.isfinite(weight).all():
+        raise UserError(
+            f"weight `{name}` holds NaN or infinite values, and only finite ones can be quantized",
+            code="bad-weight",
+            hint="train again with a smaller learning rate",
+        )
+    largest = np.abs(weight).max(axis=0)
+    # Below this a scale is no normal float any more and its inverse overflows.
+    smallest_scale = np.float32(np.finfo(np.float32).tiny)
+    alive = largest / LEVELS > smallest_scale
+    if not alive.any():
+        raise UserError(
+            f"weight `{name}` is zero everywhere, so there is nothing to quantize",
+            code="bad-weight",
+            hint="take a checkpoint whose training has begun",
+        )
+    scale = np.where(alive, largest / LEVELS, largest[alive].min() / LEVELS).astype(np.float32)
+    values = np.rint(weight / scale).clip(-LEVELS, LEVELS).astype(np.int8)
+    return Int8Weight(np.ascontiguousarray(values), scale)
