@@ -27,10 +27,11 @@ def normalize_prefix(text: str) -> str:
     if text.isascii():
         return _BLANKS.sub(" ", text.lower()).lstrip(" ")
     text.encode("utf-8")  # refuses lone surrogates (UnicodeEncodeError is a ValueError)
-    folded = unicodedata.normalize("NFKC", text)
+    # Invisible characters go first: one between a letter and its accent would keep them from composing.
+    folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
     lowered = "".join(letter.lower() for letter in folded)
     # Lower-casing may leave a sequence that composes (for example capital dotted I): normalize once more.
-    return _BLANKS.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFKC", lowered))).lstrip(" ")
+    return _BLANKS.sub(" ", unicodedata.normalize("NFKC", lowered)).lstrip(" ")
 
 
 def normalize(text: str) -> str:

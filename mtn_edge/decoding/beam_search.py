@@ -17,12 +17,11 @@ from torch import Tensor
 
 from mtn_edge.models.layers import KeysValues
 from mtn_edge.models.mtn import MTN
+from mtn_edge.runtime.engine import DEAD
 from mtn_edge.tokenizer import BOS, EOS, PAD
 
 IMPOSSIBLE = -1e9
 """Log-probability of a forbidden token."""
-DEAD = -1e8
-"""A hypothesis with this score or less broke the table's rules somewhere."""
 
 
 @torch.inference_mode()

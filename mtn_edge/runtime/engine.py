@@ -16,9 +16,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mtn_edge.errors import UserError
 from mtn_edge.tokenizer import BOS
 
 Floats = NDArray[np.float32]
+
+DEAD = -1e8
+"""A hypothesis with this log-probability or less broke the table's rules somewhere."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Engine(Protocol):
 
         Returns:
             Tokens [beam, steps] (with `<eos>`, then `<pad>`) and log-probabilities [beam], best first. Rows without
-            `<eos>` did not end in time, and rows at or below -1e8 break the table's rules: the caller drops both.
+            `<eos>` did not end in time, and rows at or below `DEAD` break the table's rules: the caller drops both.
 
         Raises:
             TimeoutError: the deadline passed.
@@ -174,4 +178,11 @@ def _session(path: Path, threads: int) -> Any:
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library has no common exception for graphs that it cannot load
+        raise UserError(
+            f"`{path}` cannot be loaded by ONNX Runtime {onnxruntime.__version__} ({str(error).splitlines()[0]})",
+            code="bad-graph",
+            hint="see `mtn-edge doctor` for the versions that go together",
+        ) from error

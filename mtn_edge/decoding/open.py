@@ -1,0 +1,58 @@
+"""Opens whatever can suggest: a bundle, or a checkpoint when PyTorch is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from mtn_edge.errors import UserError, missing_extra
+from mtn_edge.folders import read_manifest
+from mtn_edge.runtime.blocklist import Blocklist
+from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.suggester import Suggester
+
+BEAM = 8
+"""Hypotheses of a checkpoint's search; a bundle brings its own number."""
+
+
+def open_suggester(path: Path, *, threads: int = 1) -> Suggester:
+    """A suggester over a bundle or a checkpoint.
+
+    A checkpoint has no list of popular queries and no block list. With one, `threads` holds for all of PyTorch in this
+    process.
+
+    Raises:
+        UserError: `path` is neither, is damaged, or is a checkpoint and PyTorch is not installed.
+    """
+    match read_manifest(path)["kind"]:
+        case "bundle":
+            return Suggester.open(path, threads=threads)
+        case "checkpoint":
+            return _open_checkpoint(path, threads)
+        case kind:
+            raise UserError(
+                f"`{path}` is a {kind}, not a bundle or checkpoint",
+                code="wrong-kind",
+                hint="make a checkpoint of it with `mtn-edge train`, then a bundle with `mtn-edge quantize`",
+            )
+
+
+def _open_checkpoint(path: Path, threads: int) -> Suggester:
+    for package in ("torch", "safetensors"):
+        if importlib.util.find_spec(package) is None:
+            raise missing_extra(package, "train", "running a checkpoint")
+    import torch
+
+    from mtn_edge.decoding.torch_engine import TorchEngine
+    from mtn_edge.training.checkpoint import load_checkpoint
+
+    checkpoint = load_checkpoint(path)
+    torch.set_num_threads(threads)
+    return Suggester(
+        engine=TorchEngine(checkpoint.model),
+        tokenizer=checkpoint.tokenizer,
+        completions=Completions(()),
+        blocklist=Blocklist(),
+        beam=BEAM,
+        max_steps=checkpoint.config.model.max_tokens + 1,
+    )
