@@ -1,0 +1,223 @@
+"""The figures of `evaluate` for people: a table of words, and a page with plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtn_edge.evaluation.baselines import BASELINES
+from mtn_edge.evaluation.metrics import RESAMPLES
+from mtn_edge.evaluation.summary import MEASURES, NOTES
+
+Figures = dict[str, dict[str, dict[str, Any]]]
+"""Task to system to the system's summary."""
+
+_TITLES = {"suggest": "Suggestion: nothing typed yet", "complete": "Completion: some characters typed"}
+_LABELS = {"mrr@10": "MRR@10", "pmrr@10": "pMRR@10", "bleu": "BLEU", "keystrokes_saved": "keys saved"}
+_PERCENT = {"success@1", "success@10", "keystrokes_saved"}
+_LOWER_IS_BETTER = {"perplexity"}
+_SLICE_LABELS = {
+    "position_0": "first query",
+    "position_1": "second query",
+    "position_2+": "third or later",
+    "position_1+": "with a session before",
+    "prefix_1-3": "1-3 characters typed",
+    "prefix_4-7": "4-7 characters typed",
+    "prefix_8+": "8 or more typed",
+    "seen": "seen in training",
+    "unseen": "never seen",
+    "repeat_free": "not a repeat",
+}
+
+
+@dataclass(frozen=True)
+class _Cell:
+    value: str
+    interval: str
+    best: bool
+
+
+def words(figures: Figures) -> str:
+    """The figures as one table of plain text for each task: measures, then MRR@10 on parts of the questions."""
+    blocks = []
+    for task, systems in figures.items():
+        first = next(iter(systems.values()))
+        table = [["", "questions", *systems]]
+        for measure in _measures(systems):
+            table.append([_label(measure), "", *(_words_of(summary, measure) for summary in systems.values())])
+            if measure == "bleu":
+                precisions = [summary["bleu_precisions"] for summary in systems.values()]
+                table.append(["  its precisions", "", *(" ".join(f"{x:.1f}" for x in four) for four in precisions)])
+        for part, figure in first["slices"].items():
+            parts = [summary["slices"][part] for summary in systems.values()]
+            cells = [_words_of(summary, "mrr@10") for summary in parts]
+            table.append([f"MRR@10, {_SLICE_LABELS[part]}", f"{figure['n']:,}", *cells])
+        blocks.append(f"{_TITLES[task]}\n{_about(first)}\n{_aligned(table)}")
+    return "\n\n".join(blocks)
+
+
+def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[str]) -> None:
+    """Writes the page.
+
+    Args:
+        path: the HTML file.
+        figures: of all tasks and systems.
+        about: what was measured on what, one sentence or two.
+        notes: warnings worth a line each.
+    """
+    from mtn_edge.pages.page import write_page
+    from mtn_edge.pages.plots import style
+
+    first_task = next(iter(figures.values()))
+    with style():
+        tasks = [_task_values(task, systems) for task, systems in figures.items()]
+    shown = [measure for measure in MEASURES if any(measure in _measures(systems) for systems in figures.values())]
+    write_page(
+        path,
+        "evaluation.html",
+        {
+            "models": [name for name in first_task if name not in BASELINES],
+            "about": about,
+            "notes": list(notes),
+            "tasks": tasks,
+            "resamples": f"{RESAMPLES:,}",
+            "meanings": [(_label(measure), NOTES[measure]) for measure in shown],
+        },
+    )
+
+
+def _task_values(task: str, systems: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    measures = _measures(systems)
+    first = next(iter(systems.values()))
+    parts = []
+    for part, figure in first["slices"].items():
+        of_part = {name: summary["slices"][part] for name, summary in systems.items()}
+        cells = [_cell(summary, "mrr@10", of_part) for summary in of_part.values()]
+        parts.append({"name": _SLICE_LABELS[part], "n": f"{figure['n']:,}", "cells": cells})
+    return {
+        "title": _TITLES[task],
+        "about": _about(first) + ".",
+        "measures": [_label(measure) for measure in measures],
+        "rows": [
+            {"name": name, "cells": [_cell(summary, measure, systems) for measure in measures]}
+            for name, summary in systems.items()
+        ],
+        "plots": _plots(task, systems),
+        "slices": parts,
+    }
+
+
+def _plots(task: str, systems: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    from mtn_edge.pages import plots
+
+    colours = _colours(systems)
+    ranked = ["mrr@10", "success@1", "success@10", "pmrr@10"]
+    if task == "complete":
+        ranked.append("keystrokes_saved")
+    figure, plot = plots.axes(5.4, 0.9 + 0.62 * len(ranked))
+    series = [
+        (name, colours[name], [_point(summary, measure) for measure in ranked]) for name, summary in systems.items()
+    ]
+    plots.dots(plot, [_label(measure) for measure in ranked], series)
+    plot.set_xlim(left=0)
+    plot.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=min(3, len(systems)))
+    pictures = [{"title": "All questions", "svg": plots.svg(figure, label=f"{task}: measures with 95 % intervals")}]
+
+    names = list(next(iter(systems.values()))["slices"])
+    figure, plot = plots.axes(5.4, 0.9 + 0.42 * len(names))
+    series = [
+        (name, colours[name], [_point(summary["slices"][part], "mrr@10") for part in names])
+        for name, summary in systems.items()
+    ]
+    plots.dots(plot, [_SLICE_LABELS[part] for part in names], series)
+    plot.set_xlim(left=0)
+    plot.set_xlabel("MRR@10")
+    pictures.append({"title": "MRR@10 by slice", "svg": plots.svg(figure, label=f"{task}: MRR@10 by slice")})
+
+    if task == "suggest":
+        figure, plot = plots.axes(5.4, 2.6)
+        width = 0.8 / len(systems)
+        for number, (name, summary) in enumerate(systems.items()):
+            places = [order + width * (number - (len(systems) - 1) / 2) for order in range(1, 5)]
+            plot.bar(places, summary["bleu_precisions"], width * 0.9, color=colours[name], label=name)
+        plot.set_xticks(range(1, 5), [f"{order}-grams" for order in range(1, 5)])
+        plot.grid(visible=False, axis="x")
+        plot.set_ylabel("percent right")
+        plot.legend()
+        pictures.append({"title": "BLEU precisions", "svg": plots.svg(figure, label="BLEU precisions by system")})
+    return pictures
+
+
+def _colours(systems: dict[str, Any]) -> dict[str, str]:
+    from mtn_edge.pages.plots import COLOURS, GREY
+
+    models = [name for name in systems if name not in BASELINES]
+    return dict.fromkeys(systems, GREY) | {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(models)}
+
+
+def _measures(systems: dict[str, dict[str, Any]]) -> list[str]:
+    """The measures that at least one system has."""
+    return [measure for measure in MEASURES if any(summary[measure] is not None for summary in systems.values())]
+
+
+def _cell(summary: dict[str, Any], measure: str, systems: dict[str, dict[str, Any]]) -> _Cell:
+    value = summary[measure]
+    if value is None:
+        return _Cell("-", "", best=False)
+    known = [other[measure] for other in systems.values() if other[measure] is not None]
+    best = len(known) > 1 and value == (min(known) if measure in _LOWER_IS_BETTER else max(known))
+    low, high = summary["ci95"][measure]
+    return _Cell(_number(measure, value), f"[{_number(measure, low)}, {_number(measure, high)}]", best=best)
+
+
+def _words_of(summary: dict[str, Any], measure: str) -> str:
+    value = summary[measure]
+    if value is None:
+        return "-"
+    low, high = summary["ci95"][measure]
+    return f"{_number(measure, value)} [{_number(measure, low)}, {_number(measure, high)}]"
+
+
+def _point(summary: dict[str, Any], measure: str) -> tuple[float, float, float] | None:
+    value = summary[measure]
+    low, high = summary["ci95"].get(measure, (None, None))
+    return None if value is None or low is None or high is None else (value, low, high)
+
+
+def _number(measure: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if measure in _PERCENT:
+        return f"{100 * value:.1f} %"
+    if measure in ("bleu", "perplexity"):
+        return f"{value:,.1f}"
+    return f"{value:.3f}"
+
+
+def _label(measure: str) -> str:
+    return _LABELS.get(measure, measure)
+
+
+def _about(summary: dict[str, Any]) -> str:
+    protocol = summary["protocol"]
+    cut = ""
+    if protocol["targets"] < protocol["available"]:
+        cut = f", drawn from {protocol['available']:,} (cap {protocol['max_queries']:,})"
+    return (
+        f"{summary['n']:,} questions about {protocol['targets']:,} queries of {protocol['sessions']:,} sessions"
+        f" of the {protocol['split']} split{cut}"
+    )
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    return "\n".join(
+        "  "
+        + "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    )

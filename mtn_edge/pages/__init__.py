@@ -1,0 +1,1 @@
+"""Self-contained HTML pages: one look, plots inline, nothing fetched from anywhere."""
