@@ -1,7 +1,7 @@
 """Transformer layers written as Linear and scaled dot-product attention (Vaswani et al. 2017, sections 3.1-3.3).
 
 Shapes: b batch, t tokens (or queries) of the input, p earlier ones in a cache, m tokens of the memory, d width,
-h heads, e = d/h width of a head.
+h heads, e = d/h width of a head, n real tokens of a batch that is packed (see `Packing`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,46 @@ KeysValues = tuple[Tensor, Tensor]
 """Keys and values of one attention, each [b, h, t, e]."""
 
 
+class Packing:
+    """Where the real tokens of padded rows lie.
+
+    Queries of a session differ much in length, so padded rows are padding for the greater part. Everything but
+    attention treats each token by itself, and does so on real tokens only, [n, d]; attention alone sees rows [b, t, d].
+
+    Args:
+        real: [b, t], True where there is a token.
+    """
+
+    def __init__(self, real: Tensor) -> None:
+        self.real = real
+        self._slots = real.flatten().nonzero()[:, 0]  # [n]
+
+    @classmethod
+    def from_counts(cls, counts: Tensor) -> Packing:
+        """Rows with `counts` [b] tokens each, the padding last."""
+        return cls(torch.arange(int(counts.max()), device=counts.device) < counts[:, None])
+
+    @property
+    def rows(self) -> Tensor:
+        """[n] the row of each token."""
+        return self._slots // self.real.shape[1]
+
+    @property
+    def columns(self) -> Tensor:
+        """[n] the place of each token in its row."""
+        return self._slots % self.real.shape[1]
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """[b, t, ...] to [n, ...]."""
+        return padded.flatten(0, 1).index_select(0, self._slots)
+
+    def pad(self, packed: Tensor) -> Tensor:
+        """[n, ...] to [b, t, ...], zero where there is no token."""
+        b, t = self.real.shape
+        empty = packed.new_zeros(b * t, *packed.shape[1:])
+        return empty.index_copy(0, self._slots, packed).view(b, t, *packed.shape[1:])
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention with an optional cache of earlier keys and values."""
 
@@ -26,22 +66,26 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(d_model, 3 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
-    def forward(self, x: Tensor, *, mask: Tensor | None, past: KeysValues | None = None) -> tuple[Tensor, KeysValues]:
+    def forward(
+        self, x: Tensor, *, mask: Tensor | None, past: KeysValues | None = None, packing: Packing | None = None
+    ) -> tuple[Tensor, KeysValues]:
         """Attends from each of `x` [b, t, d] to `past` and `x`.
 
         Args:
-            x: the inputs.
+            x: the inputs; [n, d] with `packing`.
             mask: True where attention is allowed, broadcast to [b, h, t, p + t]; None allows all.
             past: keys and values [b, h, p, e] of earlier inputs.
+            packing: where the inputs lie in rows [b, t], when they are packed.
 
         Returns:
-            The outputs [b, t, d], and the keys and values [b, h, p + t, e] to pass on as `past`.
+            The outputs, shaped as `x`, and the keys and values [b, h, p + t, e] to pass on as `past`.
         """
-        query, key, value = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, dim=-1))
+        qkv = self.qkv(x) if packing is None else packing.pad(self.qkv(x))
+        query, key, value = (split_heads(part, self.heads) for part in qkv.chunk(3, dim=-1))
         if past is not None:
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return self.out(join_heads(attended)), (key, value)
+        attended = join_heads(F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+        return self.out(attended if packing is None else packing.pack(attended)), (key, value)
 
 
 class CrossAttention(nn.Module):
@@ -54,15 +98,21 @@ class CrossAttention(nn.Module):
         self.kv = nn.Linear(d_model, 2 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
-    def keys_values(self, memory: Tensor) -> KeysValues:
-        """Keys and values [b, h, m, e] of `memory` [b, m, d]."""
-        key, value = (split_heads(part, self.heads) for part in self.kv(memory).chunk(2, dim=-1))
+    def keys_values(self, memory: Tensor, *, packing: Packing | None = None) -> KeysValues:
+        """Keys and values [b, h, m, e] of `memory` [b, m, d], or [n, d] with `packing`."""
+        kv = self.kv(memory) if packing is None else packing.pad(self.kv(memory))
+        key, value = (split_heads(part, self.heads) for part in kv.chunk(2, dim=-1))
         return key, value
 
-    def forward(self, x: Tensor, keys_values: KeysValues, *, mask: Tensor | None) -> Tensor:
-        """Attends from `x` [b, t, d] to the memory; `mask` [b, 1, t, m] is True where allowed."""
-        query = split_heads(self.query(x), self.heads)
-        return self.out(join_heads(F.scaled_dot_product_attention(query, *keys_values, attn_mask=mask)))  # type: ignore[no-any-return]
+    def forward(
+        self, x: Tensor, keys_values: KeysValues, *, mask: Tensor | None, packing: Packing | None = None
+    ) -> Tensor:
+        """Attends from `x` [b, t, d], or [n, d] with `packing`, to the memory where `mask` [b, 1, t, m] is True."""
+        query = self.query(x) if packing is None else packing.pad(self.query(x))
+        attended = join_heads(
+            F.scaled_dot_product_attention(split_heads(query, self.heads), *keys_values, attn_mask=mask)
+        )
+        return self.out(attended if packing is None else packing.pack(attended))  # type: ignore[no-any-return]
 
 
 class FeedForward(nn.Module):
@@ -90,10 +140,12 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, *, mask: Tensor | None, past: KeysValues | None = None) -> tuple[Tensor, KeysValues]:
-        """[b, t, d] to [b, t, d], and the keys and values to pass on as `past` (see `SelfAttention`)."""
+    def forward(
+        self, x: Tensor, *, mask: Tensor | None, past: KeysValues | None = None, packing: Packing | None = None
+    ) -> tuple[Tensor, KeysValues]:
+        """`x` to outputs of its shape, and the keys and values to pass on as `past` (see `SelfAttention`)."""
         attended, keys_values = self.attention(
-            self.attention_norm(x) if self.norm == "pre" else x, mask=mask, past=past
+            self.attention_norm(x) if self.norm == "pre" else x, mask=mask, past=past, packing=packing
         )
         x = add(x, self.dropout(attended), self.attention_norm, self.norm)
         changed = self.feed_forward(self.feed_forward_norm(x) if self.norm == "pre" else x)
@@ -115,17 +167,21 @@ class DecoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def attend_to_self(
-        self, x: Tensor, *, mask: Tensor | None, past: KeysValues | None = None
+        self, x: Tensor, *, mask: Tensor | None, past: KeysValues | None = None, packing: Packing | None = None
     ) -> tuple[Tensor, KeysValues]:
-        """The self-attention block: [b, t, d] to [b, t, d], and its keys and values."""
+        """The self-attention block: `x` to outputs of its shape, and its keys and values (see `SelfAttention`)."""
         attended, keys_values = self.attention(
-            self.attention_norm(x) if self.norm == "pre" else x, mask=mask, past=past
+            self.attention_norm(x) if self.norm == "pre" else x, mask=mask, past=past, packing=packing
         )
         return add(x, self.dropout(attended), self.attention_norm, self.norm), keys_values
 
-    def attend_to_memory(self, x: Tensor, memory: KeysValues, *, mask: Tensor | None) -> Tensor:
-        """The cross-attention and feed-forward blocks: [b, t, d] to [b, t, d]."""
-        attended = self.cross_attention(self.cross_attention_norm(x) if self.norm == "pre" else x, memory, mask=mask)
+    def attend_to_memory(
+        self, x: Tensor, memory: KeysValues, *, mask: Tensor | None, packing: Packing | None = None
+    ) -> Tensor:
+        """The cross-attention and feed-forward blocks: `x` to outputs of its shape."""
+        attended = self.cross_attention(
+            self.cross_attention_norm(x) if self.norm == "pre" else x, memory, mask=mask, packing=packing
+        )
         x = add(x, self.dropout(attended), self.cross_attention_norm, self.norm)
         changed = self.feed_forward(self.feed_forward_norm(x) if self.norm == "pre" else x)
         return add(x, self.dropout(changed), self.feed_forward_norm, self.norm)

@@ -5,7 +5,7 @@ The empty session is a query of its own, the single token `<bos>` at session pos
 session is predicted like every other.
 
 Shapes: b batch, q queries of a session, t tokens of an earlier query, u tokens of a predicted one (with `<bos>` or
-`<eos>`), m tokens of the memory, d width, h heads, e = d/h, v vocabulary.
+`<eos>`), m tokens of the memory, n real tokens of a batch, d width, h heads, e = d/h, v vocabulary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtn_edge.config import ModelConfig
-from mtn_edge.models.layers import DecoderLayer, EncoderLayer, KeysValues, Norm, final_norm
+from mtn_edge.models.layers import DecoderLayer, EncoderLayer, KeysValues, Norm, Packing, final_norm
 from mtn_edge.tokenizer import PAD
 
 
@@ -83,24 +83,27 @@ class MTN(nn.Module):
             target_in: [b, q, u] `<bos>` and tokens of q_1 to q_r, padded.
 
         Returns:
-            [b, q, u, d]; `logits` turns them (or some of them) into scores of the next token.
+            [b, q, u, d], zero where padded; `logits` turns them (or some of them) into scores of the next token.
         """
-        (b, q, t), u = source.shape, target_in.shape[2]
-        refined, valid = self._refine(source)  # [b, q, t, d], [b, q, t]
-        memory = refined.reshape(b, q * t, self.d_model)
-        # Query i may look at the tokens of queries up to i ("all") or of query i ("last").
-        order = torch.arange(q, device=source.device)
-        sees = order[:, None] >= order if self.memory == "all" else order[:, None] == order  # [q, q]
-        allowed = sees[None, :, None, :, None] & valid[:, None, None]  # [b, q, 1, q, t]
-        memory_mask = allowed.expand(b, q, u, q, t).reshape(b, 1, q * u, q * t)
+        packing = Packing((target_in != PAD).flatten(0, 1))  # [b * q, u]
+        return packing.pad(self.states(source, target_in)).view(*target_in.shape, self.d_model)
+
+    def states(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """`forward` without the padding: [n, d], one state for each of `target_in[target_in != PAD]`, in that order."""
+        refined = self._refine(source)
+        read, written = source != PAD, target_in != PAD  # [b, q, t], [b, q, u]
+        memory, asking = Packing.from_counts(read.sum((1, 2))), Packing.from_counts(written.sum((1, 2)))
+        mask = self._memory_mask(asking.pad(written.nonzero()[:, 1]), memory.pad(read.nonzero()[:, 1]), memory.real)
+        by_query = Packing(written.flatten(0, 1))  # [b * q, u]
+        u = target_in.shape[2]
         causal = torch.ones(u, u, dtype=torch.bool, device=source.device).tril()
 
-        x = self._embed(target_in, self.decoder_positions.weight[:u])  # [b, q, u, d]
+        x = self._embed(target_in[written], self.decoder_positions(by_query.columns))  # [n, d]
         for layer in self._decoder:
-            x, _ = layer.attend_to_self(x.reshape(b * q, u, self.d_model), mask=causal)
-            keys_values = layer.cross_attention.keys_values(memory)
-            x = layer.attend_to_memory(x.reshape(b, q * u, self.d_model), keys_values, mask=memory_mask)
-        return self.decoder_norm(x).reshape(b, q, u, self.d_model)  # type: ignore[no-any-return]
+            x, _ = layer.attend_to_self(x, mask=causal, packing=by_query)
+            keys_values = layer.cross_attention.keys_values(refined, packing=memory)
+            x = layer.attend_to_memory(x, keys_values, mask=mask, packing=asking)
+        return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def logits(self, states: Tensor) -> Tensor:
         """[..., d] decoder states to [..., v] scores; the table is the embedding's (tied)."""
@@ -119,7 +122,7 @@ class MTN(nn.Module):
             cache: the session so far, at most `max_queries` queries with the start query.
         """
         position = cache.session[0][0].shape[2]
-        y = self._encode(tokens[None], mask=None)  # [1, t, d]
+        y = self._encode(tokens[None], self.query_positions.weight[: len(tokens)], mask=None)  # [1, t, d]
         x = (self.projection(y) + self.session_positions.weight[position])[:, None]  # [1, 1, d]
         session: list[KeysValues] = []
         for layer, past in zip(cast(list[EncoderLayer], self.session_layers), cache.session, strict=True):
@@ -164,26 +167,46 @@ class MTN(nn.Module):
     def _decoder(self) -> list[DecoderLayer]:
         return cast(list[DecoderLayer], list(self.decoder_layers))
 
-    def _refine(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Z = Y + S for all queries of all sessions: [b, q, t] to [b, q, t, d], and which tokens are real [b, q, t]."""
-        b, q, t = source.shape
-        valid = source != PAD
-        # A padded query would attend to nothing, which is NaN: let its first token be seen. Nobody attends to it.
-        seen = valid | (torch.arange(t, device=source.device) == 0)
-        y = self._encode(source.reshape(b * q, t), mask=seen.reshape(b * q, 1, 1, t))
-        y = y * valid.reshape(b * q, t, 1)
-        x = self.projection(y).reshape(b, q, self.d_model) + self.session_positions.weight[:q]
-        x = self.dropout(x)
+    def _memory_mask(self, asking: Tensor, memory: Tensor, real: Tensor) -> Tensor:
+        """What each predicted token may look at in its session: [b, 1, u, m], True where allowed.
+
+        Args:
+            asking: [b, u] the number of the query that each predicted token belongs to; 0 where padded.
+            memory: [b, m] the same of each token of the memory.
+            real: [b, m] which of those are not padding.
+        """
+        # Query i looks at the tokens of queries up to i ("all") or of query i ("last"), the start query being number 0.
+        asking, memory = asking[:, :, None], memory[:, None]
+        sees = asking >= memory if self.memory == "all" else asking == memory
+        return (sees & real[:, None])[:, None]
+
+    def _refine(self, source: Tensor) -> Tensor:
+        """Z = Y + S for all queries of all sessions: [b, q, t] to [n, d], a row for each of `source[source != PAD]`."""
+        queries = Packing(source[:, :, 0] != PAD)  # [b, q]
+        tokens = queries.pack(source)  # [g, t] for the g real queries of all sessions
+        packing = Packing(tokens != PAD)
+        y = self._encode(
+            packing.pack(tokens),
+            self.query_positions(packing.columns),
+            mask=packing.real[:, None, None],
+            packing=packing,
+        )  # [n, d]
+        x = queries.pad(self.projection(packing.pad(y)))  # [b, q, d]
+        q = x.shape[1]
+        x = self.dropout(x + self.session_positions.weight[:q])
         causal = torch.ones(q, q, dtype=torch.bool, device=source.device).tril()
         for layer in cast(list[EncoderLayer], self.session_layers):
             x, _ = layer(x, mask=causal)
-        return y.reshape(b, q, t, self.d_model) + self.session_norm(x)[:, :, None], valid
+        s = queries.pack(self.session_norm(x))  # [g, d]
+        return y + s.index_select(0, packing.rows)
 
-    def _encode(self, tokens: Tensor, *, mask: Tensor | None) -> Tensor:
-        """The query encoder: [b, t] to Y [b, t, d]."""
-        x = self._embed(tokens, self.query_positions.weight[: tokens.shape[1]])
+    def _encode(
+        self, tokens: Tensor, positions: Tensor, *, mask: Tensor | None, packing: Packing | None = None
+    ) -> Tensor:
+        """The query encoder: [b, t] to Y [b, t, d], or [n] to [n, d] with `packing`."""
+        x = self._embed(tokens, positions)
         for layer in cast(list[EncoderLayer], self.query_layers):
-            x, _ = layer(x, mask=mask)
+            x, _ = layer(x, mask=mask, packing=packing)
         return self.query_norm(x)  # type: ignore[no-any-return]
 
     def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
