@@ -9,7 +9,9 @@ import traceback
 import click
 import typer
 
+from mtn_edge.data.cli import app as data_app
 from mtn_edge.errors import EXIT_FAULT, EXIT_USAGE, UserError
+from mtn_edge.runtime import cli as runtime_cli
 
 app = typer.Typer(
     name="mtn-edge",
@@ -18,6 +20,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("suggest")(runtime_cli.suggest)
+app.command("inspect")(runtime_cli.inspect)
+app.command("doctor")(runtime_cli.doctor)
+app.add_typer(data_app, name="data")
 
 
 def main() -> None:

@@ -1,0 +1,64 @@
+"""What a dataset, checkpoint or bundle says about itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mtn_edge.folders import MANIFEST, check_files, read_manifest
+from mtn_edge.tokenizer import Tokenizer
+
+_SHOWN_APART = ("path", "bytes", "kind", "format_version", "mtn_edge_version", "files", "manifest_sha256")
+
+
+def inspect_folder(path: Path) -> dict[str, Any]:
+    """The manifest of a folder whose files are all as it says, with sums.
+
+    Raises:
+        UserError: `path` is none of ours, or a file of it is damaged.
+    """
+    manifest = read_manifest(path)
+    check_files(path, manifest)
+    spelt = Tokenizer.load(path / "tokenizer.json").token_bytes
+    return {
+        "path": str(path),
+        **manifest,
+        "bytes": sum(entry["bytes"] for entry in manifest["files"].values()) + (path / MANIFEST).stat().st_size,
+        "vocabulary": {"tokens": len(spelt), "longest_token_bytes": max(map(len, spelt))},
+    }
+
+
+def words(document: dict[str, Any]) -> str:
+    """`inspect_folder`'s document for people."""
+    title = f"{document['path']}: a {document['kind']} of {_size(document['bytes'])}"
+    versions = f"format version {document['format_version']}, written by mtn-edge {document['mtn_edge_version']}"
+    lines = [f"{title}, {versions}", f"manifest sha256 {document['manifest_sha256']}", ""]
+    shown = {name: value for name, value in document.items() if name not in _SHOWN_APART}
+    facts = list(_flat("", shown))
+    width = max((len(name) for name, _ in facts), default=0)
+    lines += [f"{name:<{width}}  {value}" for name, value in facts]
+    lines.append("")
+    width = max(map(len, document["files"]), default=0)
+    lines += [
+        f"{name:<{width}}  {_size(entry['bytes']):>9}  {entry['sha256'][:16]}"
+        for name, entry in document["files"].items()
+    ]
+    return "\n".join(lines)
+
+
+def _flat(name: str, value: Any) -> list[tuple[str, str]]:
+    """Nested settings as lines `section.key`."""
+    if isinstance(value, dict):
+        prefix = f"{name}." if name else ""
+        return [line for key, inner in value.items() for line in _flat(f"{prefix}{key}", inner)]
+    if isinstance(value, list):
+        return [(name, ", ".join(map(str, value)))]
+    return [(name, "none" if value is None else str(value))]
+
+
+def _size(count: int) -> str:
+    """Bytes for people, in powers of ten."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.2f} {unit}"
+    return f"{count} B"
