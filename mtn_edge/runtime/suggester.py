@@ -216,6 +216,11 @@ class Session:
         """The queries so far, in normal form."""
         return list(self._queries)
 
+    @property
+    def state(self) -> SessionState:
+        """What the engine keeps of the queries so far."""
+        return self._state
+
     def append(self, query: str) -> None:
         """Adds a query that was issued, at the price of encoding that query; one without any letter is left out.
 
