@@ -10,7 +10,6 @@ from mtn_edge.errors import UserError
 from mtn_edge.evaluation.baselines import BASELINES, MostPopularCompletion, parse_names
 from mtn_edge.evaluation.protocol import ask, draw_prefixes, draw_questions
 from mtn_edge.evaluation.summary import summarize
-from mtn_edge.evaluation.systems import distinct_names
 
 SESSIONS = [
     ["rome hotels", "rome weather", "rome weather"],
@@ -213,10 +212,3 @@ def test_baseline_names() -> None:
     with pytest.raises(UserError, match="`--baselines` names `mcp`, which is not a baseline; take any of mpc, or none"):
         parse_names("mpc,mcp")
     assert list(BASELINES) == ["mpc"]
-
-
-def test_systems_get_the_shortest_names_that_tell_them_apart() -> None:
-    assert distinct_names(["/x/tiny", "/y/small"], ["mpc"]) == ["tiny", "small"]
-    assert distinct_names(["/x/bundle", "/y/bundle"], []) == ["x/bundle", "y/bundle"]
-    assert distinct_names(["/a/mpc"], ["mpc"]) == ["a/mpc"]
-    assert distinct_names(["/a/b", "/a/b"], []) == ["b", "b #2"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 from mtn_edge.errors import UserError
 from mtn_edge.evaluation.metrics import CUT
 from mtn_edge.evaluation.systems import System, SystemSession
+from mtn_edge.runtime.completions import Completions
 
 Popularity = Sequence[tuple[str, int]]
 """Queries of the training split with their counts, most frequent first."""
@@ -22,11 +21,7 @@ class MostPopularCompletion:
     """
 
     def __init__(self, popularity: Popularity) -> None:
-        # Order of counts, then of the list: ties stand as the list has them.
-        ordered = sorted((query, place) for place, (query, _) in enumerate(popularity))
-        self._queries = [query for query, _ in ordered]
-        self._places = [place for _, place in ordered]
-        self._known: dict[str, list[str]] = {}
+        self._list = Completions(popularity)
 
     def start(self) -> SystemSession:
         """An empty session; this baseline keeps nothing in it."""
@@ -34,13 +29,8 @@ class MostPopularCompletion:
 
     def complete(self, prefix: str) -> list[str]:
         """The ten most frequent queries that start with `prefix` and are longer, blanks at the end aside."""
-        if prefix not in self._known:
-            first = bisect_left(self._queries, prefix)
-            last = bisect_left(self._queries, prefix + chr(0x10FFFF), lo=first)
-            places = heapq.nsmallest(CUT + 1, range(first, last), key=self._places.__getitem__)
-            echo = prefix.rstrip(" ")
-            self._known[prefix] = [query for x in places if (query := self._queries[x]) != echo][:CUT]
-        return self._known[prefix]
+        echo = prefix.rstrip(" ")
+        return [query for query, _ in self._list.top(prefix, CUT + 1) if query != echo][:CUT]
 
 
 class _Sessionless:

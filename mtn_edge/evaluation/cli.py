@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,6 +10,7 @@ import typer
 
 from mtn_edge import console
 from mtn_edge.console import ForceFlag, JsonFlag, SeedOption, VerboseFlag
+from mtn_edge.errors import missing_extra
 
 if TYPE_CHECKING:
     from mtn_edge.data.dataset import Dataset
@@ -39,6 +41,9 @@ def evaluate(
 
     A model is measured as the product shows it: its own suggestions, filled up from its list of popular completions.
     """
+    for package in ("pyarrow", "sacrebleu"):
+        if importlib.util.find_spec(package) is None:
+            raise missing_extra(package, "train", "evaluate")
     from mtn_edge.data.dataset import Dataset
     from mtn_edge.evaluation.baselines import BASELINES, parse_names
     from mtn_edge.evaluation.protocol import TASKS, draw_questions
@@ -67,7 +72,8 @@ def evaluate(
         }
     about = (
         f"Dataset `{dataset.resolve().name}`, seed {seed}. A model is measured as the product shows it: its own"
-        " suggestions, filled up from its list of popular completions; its perplexity is its own alone."
+        " suggestions, filled up from its list of popular completions (a checkpoint has none); its perplexity is"
+        " its own alone."
     )
     if report is not None:
         write_report(report, figures, about=about, notes=notes)
@@ -78,11 +84,12 @@ def evaluate(
 def _open_models(paths: list[Path], data: Dataset, systems: dict[str, System]) -> list[str]:
     """Adds the models to `systems`, and returns what is worth knowing about their lineage."""
     from mtn_edge.decoding.open import open_suggester
-    from mtn_edge.evaluation.systems import Model, distinct_names
+    from mtn_edge.evaluation.systems import Model
     from mtn_edge.folders import read_manifest
+    from mtn_edge.names import distinct_names
 
     notes = []
-    for path, name in zip(paths, distinct_names([str(path.resolve()) for path in paths], [*systems]), strict=True):
+    for path, name in zip(paths, distinct_names(paths, [*systems]), strict=True):
         systems[name] = Model(open_suggester(path))
         manifest = read_manifest(path)
         trained_on = manifest["lineage"].get("dataset")

@@ -10,6 +10,7 @@ from typing import Any
 from mtn_edge.evaluation.baselines import BASELINES
 from mtn_edge.evaluation.metrics import RESAMPLES
 from mtn_edge.evaluation.summary import MEASURES, NOTES
+from mtn_edge.pages.tables import aligned
 
 Figures = dict[str, dict[str, dict[str, Any]]]
 """Task to system to the system's summary."""
@@ -54,7 +55,7 @@ def words(figures: Figures) -> str:
             parts = [summary["slices"][part] for summary in systems.values()]
             cells = [_words_of(summary, "mrr@10") for summary in parts]
             table.append([f"MRR@10, {_SLICE_LABELS[part]}", f"{figure['n']:,}", *cells])
-        blocks.append(f"{_TITLES[task]}\n{_about(first)}\n{_aligned(table)}")
+        blocks.append(f"{_TITLES[task]}\n{_about(first)}\n{aligned(table)}")
     return "\n\n".join(blocks)
 
 
@@ -122,7 +123,7 @@ def _plots(task: str, systems: dict[str, dict[str, Any]]) -> list[dict[str, Any]
     ]
     plots.dots(plot, [_label(measure) for measure in ranked], series)
     plot.set_xlim(left=0)
-    plot.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=min(3, len(systems)))
+    figure.legend(loc="outside lower center", ncols=min(3, len(systems)))
     pictures = [{"title": "All questions", "svg": plots.svg(figure, label=f"{task}: measures with 95 % intervals")}]
 
     names = list(next(iter(systems.values()))["slices"])
@@ -208,16 +209,4 @@ def _about(summary: dict[str, Any]) -> str:
     return (
         f"{summary['n']:,} questions about {protocol['targets']:,} queries of {protocol['sessions']:,} sessions"
         f" of the {protocol['split']} split{cut}"
-    )
-
-
-def _aligned(table: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    return "\n".join(
-        "  "
-        + "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mtn_edge.evaluation.metrics import CUT
@@ -54,28 +53,3 @@ class _ModelSession:
 
     def log_probability(self, query: str) -> tuple[float, int] | None:
         return self._session.log_probability(query)
-
-
-def distinct_names(paths: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """A short name for each path: its last folders, as many as it takes to tell it from the others.
-
-    Args:
-        paths: absolute paths; the same one twice gets a number.
-        taken: names that are spoken for.
-    """
-    names: list[str] = []
-    for path in paths:
-        parts = [part for part in path.split("/") if part]
-        others = [other for other in paths if other != path]
-        name = next(
-            (
-                name
-                for length in range(1, len(parts) + 1)
-                if (name := "/".join(parts[-length:])) not in taken
-                and not any(other.endswith("/" + name) for other in others)
-            ),
-            path,
-        )
-        copies = names.count(name) + sum(known.startswith(name + " #") for known in names)
-        names.append(f"{name} #{copies + 1}" if copies else name)
-    return names
