@@ -40,9 +40,7 @@ def prepare(
         FormatName,
         typer.Option(help="aol: user, query, time [, rank, URL] between tabs; sessions: one a line, tabs between."),
     ] = FormatName.auto,
-    min_users: Annotated[
-        int, typer.Option(min=1, help="Keep a query only if so many different users issued it.")
-    ] = 5,
+    min_users: Annotated[int, typer.Option(min=1, help="Keep a query only if so many different users issued it.")] = 5,
     gap_minutes: Annotated[float, typer.Option(min=0, help="A longer pause starts a new session.")] = 30,
     vocab_size: Annotated[int, typer.Option(min=259, help="Tokens of the tokenizer at most.")] = 4096,
     split: Annotated[
@@ -76,3 +74,24 @@ def _need_engine(purpose: str) -> None:
     for module, package in {"ibis": "ibis-framework", "duckdb": "duckdb", "pyarrow": "pyarrow"}.items():
         if importlib.util.find_spec(module) is None:
             raise missing_extra(package, "train", f"`{purpose}`")
+
+
+@app.command()
+def synth(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.tsv", help="The new log.")],
+    sessions: Annotated[int, typer.Option(min=1, help="How many sessions to simulate.")],
+    seed: console.SeedOption = 1,
+    force: console.ForceFlag = False,
+    as_json: console.JsonFlag = False,
+    verbose: console.VerboseFlag = False,  # noqa: ARG001 (read by the entry point)
+) -> None:
+    """Write a simulated search log in the AOL format."""
+    from mtn_edge.data.synthetic_log import write_log
+
+    made = write_log(output, sessions, seed, force=force)
+    console.emit(
+        made,
+        as_json=as_json,
+        words=f"{output}: {made['rows']:,} rows of {made['queries']:,} queries in {made['sessions']:,} sessions"
+        f" of {made['users']:,} users",
+    )
