@@ -23,6 +23,8 @@ Floats = NDArray[np.float32]
 
 DEAD = -1e8
 """A hypothesis with this log-probability or less broke the table's rules somewhere."""
+_FATAL = 4
+"""The one severity of ONNX Runtime's own log that is shown."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ class OnnxEngine:
         if left <= 0:
             raise TimeoutError
         options = onnxruntime.RunOptions()
+        options.log_severity_level = _FATAL  # a run that was ended on purpose is no news
         timer = threading.Timer(left, lambda: setattr(options, "terminate", True))
         timer.daemon = True
         timer.start()
@@ -177,7 +180,7 @@ def _session(path: Path, threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3
+    options.log_severity_level = _FATAL  # faults come as exceptions
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the library has no common exception for graphs that it cannot load
