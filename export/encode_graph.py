@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import onnx
 
-from export.graph_builder import FLOAT, INT64, GraphBuilder
+from export.graph_builder import FLOAT, INT64, GraphBuilder, Shape
 from export.graph_layers import Layers
 from mtn_edge.config import ModelConfig
 from quantize.plan import Weights
@@ -28,7 +28,7 @@ def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
     h, e = config.heads, config.d_model // config.heads
     tokens = graph.input("tokens", INT64, ["t"])
-    cache_shape = [config.session_layers, h, "q", e]
+    cache_shape: Shape = [config.session_layers, h, "q", e]
     session_keys = graph.input("session_keys", FLOAT, cache_shape)
     session_values = graph.input("session_values", FLOAT, cache_shape)
 
@@ -40,10 +40,10 @@ def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     keys_values = layers.product(refined, "memory.kv")  # [1, t, Ld * 2 * d]
     keys_values = graph.node("Reshape", keys_values, graph.integers(-1, config.decoder_layers, 2, h, e))
     keys_values = graph.node("Transpose", keys_values, perm=[2, 1, 3, 0, 4])  # [2, Ld, h, t, e]
-    memory_shape = [config.decoder_layers, h, "t", e]
+    memory_shape: Shape = [config.decoder_layers, h, "t", e]
     for name, part in zip(("memory_keys", "memory_values"), graph.split(keys_values, 2, axis=0), strict=True):
         graph.output(graph.node("Squeeze", part, graph.integers(0)), name, FLOAT, memory_shape)
-    new_shape = [config.session_layers, h, "q + 1", e]
+    new_shape: Shape = [config.session_layers, h, "q + 1", e]
     graph.output(_stack(graph, new_keys), "new_session_keys", FLOAT, new_shape)
     graph.output(_stack(graph, new_values), "new_session_values", FLOAT, new_shape)
     return graph.model()
@@ -79,7 +79,7 @@ def _project(layers: Layers, config: ModelConfig, encoded: str, count: str) -> s
 def _encode_session(
     layers: Layers, config: ModelConfig, summary: str, keys: str, values: str
 ) -> tuple[str, list[str], list[str]]:
-    """The masked session encoder at its newest query: S [1, 1, d], and each layer's keys and values [1, h, q + 1, e]."""
+    """The masked session encoder at its newest query: S [1, 1, d], each layer's keys and values [1, h, q + 1, e]."""
     graph = layers.graph
     position = graph.node("Shape", keys, start=2, end=3)  # [1]
     added = graph.node("Gather", layers.tensor("session_positions.weight"), position)  # [1, d]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from export.graph_builder import BOOL, FLOAT, INT32, INT64, Carry, GraphBuilder
+from export.graph_builder import BOOL, FLOAT, INT32, INT64, Carry, GraphBuilder, Shape
 from export.graph_layers import Layers, zeros
 from mtn_edge.config import ModelConfig
 from mtn_edge.tokenizer import BOS, EOS, PAD
@@ -56,7 +56,7 @@ def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     """
     graph = GraphBuilder("suggest")
     h, e = config.heads, config.d_model // config.heads
-    memory_shape = [config.decoder_layers, h, "m", e]
+    memory_shape: Shape = [config.decoder_layers, h, "m", e]
     keys = graph.input("memory_keys", FLOAT, memory_shape)
     values = graph.input("memory_values", FLOAT, memory_shape)
     next_state = graph.input("next_state", INT32, ["S", config.vocab_size])

@@ -9,9 +9,14 @@ import traceback
 import click
 import typer
 
+from export.cli import quantize, verify
 from mtn_edge.data.cli import app as data_app
+from mtn_edge.demo import demo
 from mtn_edge.errors import EXIT_FAULT, EXIT_USAGE, UserError
+from mtn_edge.evaluation.cli import evaluate
+from mtn_edge.profiling.cli import profile
 from mtn_edge.runtime import cli as runtime_cli
+from mtn_edge.training.cli import train
 
 app = typer.Typer(
     name="mtn-edge",
@@ -24,6 +29,12 @@ app.command("suggest")(runtime_cli.suggest)
 app.command("inspect")(runtime_cli.inspect)
 app.command("doctor")(runtime_cli.doctor)
 app.add_typer(data_app, name="data")
+app.command("quantize")(quantize)
+app.command("verify")(verify)
+app.command("train")(train)
+app.command("evaluate")(evaluate)
+app.command("profile")(profile)
+app.command("demo")(demo)
 
 
 def main() -> None:

@@ -1,0 +1,273 @@
+"""From a checkpoint to a bundle that has proved itself: lowered, compared at every border, verified, then published.
+
+The float32 graphs are always built first: they must equal PyTorch. The int8 graphs must be close to the float32 ones
+on held-out sessions, and must still read the session. Whatever fails, nothing is written.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from export import card, golden, held_out, parity
+from export.checks import Check, at_most, require
+from export.graph_builder import IR_VERSION, OPSET
+from export.graphs import Graphs, build_graphs
+from export.verify import OVERHEAD_BYTES, verify_bundle
+from mtn_edge import folders
+from mtn_edge.config import ModelConfig
+from mtn_edge.console import say
+from mtn_edge.runtime.blocklist import Blocklist
+from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.engine import Engine, OnnxEngine
+from mtn_edge.runtime.suggester import Suggester
+from mtn_edge.tokenizer import Tokenizer
+from quantize.plan import Precision, uniform_plan
+
+if TYPE_CHECKING:
+    from mtn_edge.data.dataset import Dataset
+    from mtn_edge.training.checkpoint import Checkpoint
+
+BEAM = 8
+COMPLETIONS = 20_000
+"""Popular queries that a bundle carries at most."""
+QUALITY_PAIRS = 300
+"""Held-out pairs of each split on which both precisions are measured."""
+OWN_PAIRS = 60
+"""The same when the model must write them itself."""
+GOLDEN_PAIRS = 24
+"""Of these, in `golden.json`: those with a session first."""
+MAX_RATIO = 0.30
+"""Largest size of the int8 graphs in float32 ones."""
+
+
+@dataclass
+class _Work:
+    """What the stages hand on."""
+
+    checkpoint: Checkpoint
+    dataset: Dataset | None
+    folder: Path
+    precision: Precision
+    seed: int
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def model(self) -> ModelConfig:
+        return self.checkpoint.config.model
+
+    def suggester(self, engine: Engine) -> Suggester:
+        """The model alone: no lists."""
+        return Suggester(
+            engine=engine,
+            tokenizer=self.checkpoint.tokenizer,
+            completions=Completions(()),
+            blocklist=Blocklist(),
+            beam=BEAM,
+            max_steps=self.model.max_tokens + 1,
+        )
+
+
+def write_bundle(
+    checkpoint_path: Path, out: Path, *, precision: Precision, dataset: Path | None, force: bool, seed: int
+) -> dict[str, Any]:
+    """Makes the bundle `out`.
+
+    Args:
+        checkpoint_path: folder of a checkpoint.
+        out: folder to write.
+        precision: of all matrices.
+        dataset: folder of a dataset, for held-out sessions and popular completions. Without it, int8 is compared on
+            sessions that the model writes itself, and the list of completions is empty.
+        force: replace a bundle that stands at `out`.
+        seed: of samples.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        UserError: a folder is missing, damaged, of another kind; `out` exists; a weight cannot be quantized.
+        GateError: the graphs differ from PyTorch, int8 from float32, or the bundle does not pass `verify`.
+    """
+    from mtn_edge.data.dataset import Dataset
+    from mtn_edge.training.checkpoint import load_checkpoint
+
+    folders.refuse_overwrite(out, force=force)
+    checkpoint = load_checkpoint(checkpoint_path)
+    opened = Dataset.open(dataset) if dataset is not None else None
+    with folders.new_folder(out, "bundle", force=force) as folder, tempfile.TemporaryDirectory() as scratch:
+        work = _Work(checkpoint, opened, folder, precision, seed)
+        content = _fill(work, Path(scratch))
+        folders.write_manifest(folder, "bundle", content)
+        report = verify_bundle(folder)
+        require(report, "the finished bundle does not pass `verify`")
+        return folders.read_manifest(folder, "bundle")
+
+
+def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
+    """Writes every file but the manifest, whose content it returns."""
+    state = {name: tensor.numpy() for name, tensor in work.checkpoint.model.state_dict().items()}
+    fp32 = build_graphs(state, work.model, uniform_plan("fp32"))
+    fp32.save(scratch)
+    fp32_engine = OnnxEngine(scratch, asdict(work.model))
+    references = _check_against_pytorch(work, fp32_engine)
+
+    if work.precision == "fp32":
+        graphs, engine = fp32, fp32_engine
+        graphs.save(work.folder)
+    else:
+        graphs = build_graphs(state, work.model, uniform_plan(work.precision))
+        graphs.save(work.folder)
+        engine = OnnxEngine(work.folder, asdict(work.model))
+    reference, suggester = work.suggester(fp32_engine), work.suggester(engine)
+    samples = _samples(work, reference)
+    quality = _compare(work, reference, suggester, samples)
+    vectors = _write_golden(work, reference, suggester, references, samples)
+    sizes = _sizes(work, fp32, graphs)
+    _write_lists(work)
+    (work.folder / "required_operators.config").write_text(graphs.required_operators(), encoding="utf-8")
+    require(work.checks, f"the {work.precision} graphs are not good enough to keep")
+
+    content = {
+        "model": asdict(work.model),
+        "decoding": {"beam": BEAM, "max_steps": work.model.max_tokens + 1, "length_normalization": "none"},
+        "precision": graphs.precision,
+        "opset": OPSET,
+        "ir_version": IR_VERSION,
+        "versions": {name: version(name) for name in ("onnx", "onnxruntime", "torch", "numpy", "tokenizers")},
+        "lineage": _lineage(work),
+        "sizes": sizes,
+        "operators": graphs.operators(),
+        "step_nodes": graphs.step_nodes(),
+        "quality": quality,
+        "golden_vectors": vectors,
+        "gates": [check.to_json() for check in work.checks],
+    }
+    (work.folder / "MODEL_CARD.md").write_text(card.model_card(content, _privacy(work)), encoding="utf-8")
+    return content
+
+
+def _check_against_pytorch(work: _Work, engine: OnnxEngine) -> list[parity.Reference]:
+    from mtn_edge.decoding.torch_engine import TorchEngine
+
+    say("comparing the graphs with PyTorch")
+    pytorch = TorchEngine(work.checkpoint.model)
+    suggester = work.suggester(engine)
+    references = parity.record_references(
+        pytorch,
+        suggester.constraint,
+        prefixes=_prefixes(work.checkpoint.tokenizer),
+        max_steps=work.model.max_tokens + 1,
+        seed=work.seed,
+    )
+    work.checks.append(parity.check_states(pytorch, engine, seed=work.seed))
+    work.checks += parity.check_searches(engine, suggester.constraint, references)
+    require(work.checks, "the graphs do not compute what PyTorch computes")
+    return references
+
+
+def _samples(work: _Work, reference: Suggester) -> dict[str, list[held_out.Pair]]:
+    """Held-out pairs by where they come from, those of the gates first."""
+    if work.dataset is None:
+        say("no --data: comparing precisions on sessions that the model writes itself")
+        return {"model": held_out.own_pairs(reference, OWN_PAIRS, work.seed)}
+    samples = {
+        split: held_out.dataset_pairs(work.dataset.sessions(split), QUALITY_PAIRS, work.seed)
+        for split in ("test", "valid")
+    }
+    return {split: pairs for split, pairs in samples.items() if pairs} or {
+        "model": held_out.own_pairs(reference, OWN_PAIRS, work.seed)
+    }
+
+
+def _compare(
+    work: _Work, reference: Suggester, suggester: Suggester, samples: dict[str, list[held_out.Pair]]
+) -> dict[str, Any]:
+    """Measures both precisions on all samples; the gate looks at the first."""
+    say(f"measuring on {sum(map(len, samples.values())):,} held-out pairs")
+    quality: dict[str, Any] = {}
+    for number, (source, pairs) in enumerate(samples.items()):
+        fp32 = held_out.measure(reference, pairs)
+        measured = {"fp32": fp32} | ({"int8": held_out.measure(suggester, pairs)} if work.precision == "int8" else {})
+        quality[source] = {"pairs": len(pairs)} | {
+            name: {f"mrr@{held_out.LIST}": round(q.mrr, 4), "nats_per_token": round(q.nats, 4)}
+            for name, q in measured.items()
+        }
+        if number == 0 and work.precision == "int8":
+            work.checks += held_out.check_int8(fp32, measured["int8"])
+    return quality
+
+
+def _write_golden(
+    work: _Work,
+    reference: Suggester,
+    suggester: Suggester,
+    references: Sequence[parity.Reference],
+    samples: dict[str, list[held_out.Pair]],
+) -> int:
+    """Writes `golden.json`; returns how many vectors it holds."""
+    pairs = sorted(next(iter(samples.values())), key=lambda pair: not pair.session)[:GOLDEN_PAIRS]
+    tolerance = golden.TOLERANCE[work.precision]
+    vectors = golden.make_vectors(suggester, pairs, max_steps=work.model.max_tokens + 1, tolerance=tolerance)
+    asked = [(list(pair.session), pair.query) for pair in pairs if pair.session]
+    effect = golden.session_effect(reference, asked)
+    work.checks += golden.check_effect(golden.session_effect(suggester, asked), effect)
+    golden.Golden(tolerance, list(references), vectors, asked, effect).save(work.folder / "golden.json")
+    return len(vectors)
+
+
+def _write_lists(work: _Work) -> None:
+    shutil.copyfile(work.checkpoint.path / "tokenizer.json", work.folder / "tokenizer.json")
+    popular = work.dataset.popularity()[:COMPLETIONS] if work.dataset is not None else []
+    lines = sorted((query.encode(), count) for query, count in popular)
+    (work.folder / "completions.tsv").write_bytes(b"".join(b"%s\t%d\n" % line for line in lines))
+    (work.folder / "blocklist.txt").write_bytes(b"")
+
+
+def _sizes(work: _Work, fp32: Graphs, graphs: Graphs) -> dict[str, int]:
+    sizes = {
+        "graphs": _bytes(graphs),
+        "graphs_fp32": _bytes(fp32),
+        "weights": graphs.weight_bytes,
+        "second_table": graphs.table_bytes,
+    }
+    if work.precision == "int8":
+        bound = MAX_RATIO * sizes["graphs_fp32"] + OVERHEAD_BYTES
+        work.checks.append(at_most("size of the int8 graphs beside the fp32 ones, bytes", sizes["graphs"], bound))
+    return sizes
+
+
+def _bytes(graphs: Graphs) -> int:
+    return int(graphs.encode.ByteSize() + graphs.suggest.ByteSize())
+
+
+def _lineage(work: _Work) -> dict[str, Any]:
+    trained = work.checkpoint.manifest["lineage"]
+    return {
+        "checkpoint": work.checkpoint.manifest["manifest_sha256"],
+        "trained_on": trained["dataset"],
+        "data": work.dataset.manifest["manifest_sha256"] if work.dataset is not None else None,
+        "seed": work.seed,
+    }
+
+
+def _privacy(work: _Work) -> int | None:
+    """K of the data that the checkpoint was trained on, when that is the dataset at hand."""
+    if work.dataset is None:
+        return None
+    if work.dataset.manifest["manifest_sha256"] != work.checkpoint.manifest["lineage"]["dataset"]:
+        return None
+    return int(work.dataset.manifest["settings"]["min_users"])
+
+
+def _prefixes(tokenizer: Tokenizer) -> list[str]:
+    """Nothing typed, and a word of the vocabulary without its last letter."""
+    for spelt in tokenizer.token_bytes[259:]:
+        if len(spelt) > 2 and spelt.isalpha():
+            return ["", spelt[:-1].decode()]
+    return ["", "a"]

@@ -1,0 +1,111 @@
+"""The model card of a bundle: what it is, what it was made from, how good it is, what it cannot do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from export.held_out import LIST
+
+
+def model_card(content: dict[str, Any], min_users: int | None) -> str:
+    """Writes `MODEL_CARD.md`.
+
+    Args:
+        content: what goes into the manifest.
+        min_users: how many different users issued each query that was learnt; None when the data is not at hand.
+    """
+    return (
+        "\n\n".join(
+            [
+                "# Model card",
+                _what(content),
+                "## Data and privacy\n\n" + _data(content, min_users),
+                "## Size\n\n" + _size(content),
+                "## Quality\n\n" + _quality(content["quality"]),
+                "## Gates\n\n" + _gates(content["gates"]),
+                "## Limits\n\n" + _limits(content),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _what(content: dict[str, Any]) -> str:
+    model = content["model"]
+    return (
+        "A Multiresolution Transformer Network (arXiv 1908.10408) that suggests the next query of a search session, "
+        "with or without its first characters typed. "
+        f"Width {model['d_model']}, {model['heads']} heads, {model['query_layers']} query, {model['session_layers']} "
+        f"session and {model['decoder_layers']} decoder layers, {model['vocab_size']:,} tokens; query projection by "
+        f"`{model['projection']}`, memory of `{model['memory']}` queries, {model['norm']}-norm. "
+        f"Beam search of {content['decoding']['beam']} hypotheses, at most {content['decoding']['max_steps']} tokens, "
+        "scores are log-probabilities without length normalisation.\n\n"
+        "Run it with `mtn-edge suggest`, check it with `mtn-edge verify`. `required_operators.config` lists what a "
+        "reduced ONNX Runtime must keep."
+    )
+
+
+def _data(content: dict[str, Any], min_users: int | None) -> str:
+    lineage = content["lineage"]
+    lines = [
+        f"- checkpoint: manifest sha256 `{lineage['checkpoint']}`",
+        f"- trained on the dataset with manifest sha256 `{lineage['trained_on']}`",
+    ]
+    if lineage["data"] is None:
+        lines.append("- no dataset was at hand when the bundle was made: `completions.tsv` is empty")
+    else:
+        lines.append(f"- completions and measurements from the dataset with manifest sha256 `{lineage['data']}`")
+    lines.append(
+        f"- every query that was learnt was issued by at least {min_users} different users"
+        if min_users is not None
+        else "- how many users issued each query that was learnt is written in the manifest of that dataset"
+    )
+    lines.append("- nothing is sent anywhere at run time; `blocklist.txt` is empty and may be filled, a phrase a line")
+    return "\n".join(lines)
+
+
+def _size(content: dict[str, Any]) -> str:
+    sizes = content["sizes"]
+    return (
+        f"Both graphs {sizes['graphs']:,} bytes (float32: {sizes['graphs_fp32']:,}). Weights {sizes['weights']:,} "
+        f"bytes; the embedding table, {sizes['second_table']:,} bytes, is in each of the two graphs, once in each. "
+        "Precision: " + ", ".join(f"{group} {kind}" for group, kind in content["precision"].items()) + "."
+    )
+
+
+def _quality(quality: dict[str, Any]) -> str:
+    lines = [
+        f"| sample | pairs | precision | MRR@{LIST}, partly typed | nats per token, nothing typed |",
+        "|---|---|---|---|---|",
+    ]
+    for source, entry in quality.items():
+        name = "the model's own sessions" if source == "model" else f"{source} split"
+        lines += [
+            f"| {name} | {entry['pairs']} | {precision} | {entry[precision][f'mrr@{LIST}']} "
+            f"| {entry[precision]['nats_per_token']} |"
+            for precision in ("fp32", "int8")
+            if precision in entry
+        ]
+    note = "One pair a session: a position at random, and a part of the next query typed at random."
+    return "\n".join(lines) + "\n\n" + note
+
+
+def _gates(gates: list[dict[str, Any]]) -> str:
+    lines = [f"| {gate['name']} | {gate['value']} | {gate['bound']} |" for gate in gates]
+    return "\n".join(["| gate | value | bound |", "|---|---|---|", *lines])
+
+
+def _limits(content: dict[str, Any]) -> str:
+    model = content["model"]
+    tokens, queries = model["max_tokens"], model["max_queries"]
+    lines = [
+        f"- of an earlier query the last {tokens} tokens count, of a session the last {queries} queries at most",
+        f"- a suggestion has at most {tokens} tokens; longer typed text gets popular completions only",
+        "- suggestions are what the log's users typed: its languages, its errors, its bias",
+    ]
+    if "int8" in content["precision"].values():
+        lines.append(
+            "- int8 products of x86 processors with AVX2 and without VNNI may saturate; `mtn-edge verify` on such a "
+            "device tells"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""The commands that make and check bundles: `quantize`, `verify`."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtn_edge.console import ForceFlag, JsonFlag, SeedOption, VerboseFlag, emit
+from mtn_edge.errors import EXIT_GATE, missing_extra
+
+
+def quantize(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="What `train` wrote.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="BUNDLE", help="Folder to write.", show_default=False)],
+    int8: Annotated[bool, typer.Option("--int8", help="8-bit weights, activations quantized as they come.")] = False,
+    fp32: Annotated[bool, typer.Option("--fp32", help="32-bit weights, equal to PyTorch.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATASET", help="For held-out comparisons and the list of popular completions.", show_default=False
+        ),
+    ] = None,
+    seed: SeedOption = 1,
+    force: ForceFlag = False,
+    as_json: JsonFlag = False,
+    verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
+) -> None:
+    """Make a bundle from a checkpoint: graphs for ONNX Runtime that are compared with PyTorch before they are kept."""
+    if int8 == fp32:
+        raise typer.BadParameter("give one of --int8 and --fp32")
+    for package in ("torch", "onnx", "safetensors"):
+        if importlib.util.find_spec(package) is None:
+            raise missing_extra(package, "train", "making a bundle")
+    from export.bundle import write_bundle
+
+    manifest = write_bundle(checkpoint, out, precision="int8" if int8 else "fp32", dataset=data, force=force, seed=seed)
+    total = sum(entry["bytes"] for entry in manifest["files"].values())
+    document = {
+        "bundle": str(out),
+        "bytes": total,
+        **{name: manifest[name] for name in ("precision", "sizes", "quality", "gates")},
+    }
+    held = f"{len(manifest['gates'])} gates held"
+    emit(document, as_json=as_json, words=f"{out}: {total / 1e6:.2f} MB, {held}; see {out / 'MODEL_CARD.md'}")
+
+
+def verify(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="What `quantize` wrote.", show_default=False)],
+    as_json: JsonFlag = False,
+    verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
+) -> None:
+    """Check a bundle where it lies: hashes, graphs, PyTorch's scores, golden vectors, and that the session matters."""
+    from export.checks import table
+    from export.verify import report, verify_bundle
+
+    checks = verify_bundle(bundle)
+    document = report(bundle, checks)
+    words = f"{table(checks)}\n{bundle}: {'verified' if document['ok'] else 'FAILED'}"
+    emit(document, as_json=as_json, words=words)
+    if not document["ok"]:
+        raise typer.Exit(EXIT_GATE)

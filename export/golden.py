@@ -1,0 +1,210 @@
+"""Golden vectors: what a bundle answers, written down where it was made and repeated where it lands.
+
+`golden.json` holds `references` (see `export.parity`), `vectors` (a session, a typed text, and the hypotheses and
+suggestions expected) with their tolerance, and `effect`: held-out queries with their sessions, and how much the session
+changed their log-probability in the float32 graphs. Scores that lie within the tolerance of their successor are marked
+as near ties and may swap.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from export.checks import Check, at_least, at_most
+from export.held_out import LIST, Pair
+from export.parity import Reference, live_rows, match
+from mtn_edge.errors import UserError
+from mtn_edge.runtime.suggester import Session, Suggester
+from mtn_edge.text import normalize_prefix
+from mtn_edge.tokenizer import EOS
+
+FORMAT_VERSION = 1
+TOLERANCE = {"fp32": 1e-3, "int8": 0.25}
+"""How far a suggestion's score may lie from the expected one, in nats: kernels of other processors round otherwise."""
+KEPT_EFFECT = 0.5
+"""Share of the float32 graphs' session effect that must be left."""
+LEAST_EFFECT = 1e-3
+"""Mean change of a score (nats) below which a model does not read the session at all."""
+AWKWARD = (
+    "",
+    "a",
+    "new ",
+    "NEW",
+    '20" t',
+    "café",
+    "東京",
+    "new 🎉",
+    "\uff21\uff2f\uff2c",
+    "مطعم",
+    "how do i find out wh",
+    "zq",
+)
+"""Typed texts beside those of the dataset: nothing, blanks, capitals, other scripts, half a phrase, nonsense."""
+
+
+@dataclass(frozen=True)
+class Vector:
+    """One key press and its expected answer."""
+
+    session: list[str]
+    typed: str
+    tokens: list[list[int]]
+    """Finished hypotheses of the search, best first, with `<eos>`."""
+    scores: list[float]
+    suggestions: list[dict[str, Any]]
+    """`text`, `score`, `margin` to the next one (None for the last), `near_tie`."""
+
+
+class Effect(NamedTuple):
+    """Mean absolute change of the log-probability (nats) of the next query of a session."""
+
+    swapped: float
+    """With the session of another query in place of its own."""
+    cut: float
+    """With no session at all."""
+
+
+Asked = tuple[list[str], str]
+"""A session and its next query."""
+
+
+@dataclass(frozen=True)
+class Golden:
+    """The contents of `golden.json`."""
+
+    tolerance: float
+    references: list[Reference]
+    vectors: list[Vector]
+    asked: list[Asked]
+    effect: Effect
+
+    def save(self, path: Path) -> None:
+        """Writes the file, a case a line."""
+        parts = {
+            "format_version": json.dumps(FORMAT_VERSION),
+            "tolerance": json.dumps(self.tolerance),
+            "effect": json.dumps(self.effect._asdict()),
+            "asked": _lines(self.asked),
+            "references": _lines([vars(case) for case in self.references]),
+            "vectors": _lines([vars(vector) for vector in self.vectors]),
+        }
+        body = ",\n".join(f"{json.dumps(name)}: {text}" for name, text in parts.items())
+        path.write_text("{" + body + "}\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Golden:
+        """Reads the file.
+
+        Raises:
+            UserError: it is no JSON, or lacks something.
+        """
+        try:
+            document = json.loads(path.read_bytes())
+            return cls(
+                tolerance=float(document["tolerance"]),
+                references=[Reference(**case) for case in document["references"]],
+                vectors=[Vector(**vector) for vector in document["vectors"]],
+                asked=[(list(session), query) for session, query in document["asked"]],
+                effect=Effect(**document["effect"]),
+            )
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(
+                f"`{path}` does not hold golden vectors ({error!r})", code="bad-golden", hint="make the bundle again"
+            ) from error
+
+
+def make_vectors(suggester: Suggester, pairs: Sequence[Pair], *, max_steps: int, tolerance: float) -> list[Vector]:
+    """Records what `suggester` answers to `pairs` and to awkward texts (in the sessions of the first pairs)."""
+    sessions = [pair.session for pair in pairs] or [()]
+    asked = [(pair.session, pair.typed) for pair in pairs]
+    asked += [(sessions[number % len(sessions)], typed) for number, typed in enumerate(AWKWARD)]
+    return [_vector(suggester, list(session), typed, max_steps, tolerance) for session, typed in asked]
+
+
+def check_vectors(suggester: Suggester, golden: Golden, *, max_steps: int) -> list[Check]:
+    """Repeats the key presses: the same hypotheses and suggestions with the same scores, near ties in any order."""
+    missing, disordered, largest = 0, 0, 0.0
+    for vector in golden.vectors:
+        session = suggester.session(vector.session)
+        rows = _finished(suggester, session, vector.typed, max_steps)
+        texts = _texts(session, vector.typed)
+        wanted_rows = {tuple(row): score for row, score in zip(vector.tokens, vector.scores, strict=True)}
+        wanted_texts: dict[str, float] = {entry["text"]: entry["score"] for entry in vector.suggestions}
+        for lost, differences in (
+            match(wanted_rows, rows, places=len(wanted_rows), tie=golden.tolerance),
+            match(wanted_texts, texts, places=len(wanted_texts), tie=golden.tolerance),
+        ):
+            missing += lost
+            largest = max([largest, *differences.values()])
+        order = [score for text, score in wanted_texts.items() if text in texts]
+        found = [texts[text] for text in wanted_texts if text in texts]
+        disordered += sum(
+            wanted_margin > golden.tolerance and margin < 0
+            for wanted_margin, margin in zip(_margins(order), _margins(found), strict=True)
+        )
+    return [
+        at_least("golden vectors: key presses", len(golden.vectors), 1),
+        at_most("golden vectors: hypotheses and suggestions missing", missing, 0),
+        at_most("golden vectors: suggestions out of order", disordered, 0),
+        at_most("golden vectors: score", largest, golden.tolerance),
+    ]
+
+
+def session_effect(suggester: Suggester, asked: Sequence[Asked]) -> Effect:
+    """How much log p(next query) hangs on the session (zero when no query has one)."""
+    swapped, cut = [0.0], [0.0]
+    for place, (queries, query) in enumerate(asked):
+        following = [session for session, _ in (*asked[place + 1 :], *asked[:place])]
+        other = next((session for session in following if session != queries), [])
+        own, foreign, none = (suggester.session(session).log_probability(query)[0] for session in (queries, other, []))
+        swapped.append(abs(own - foreign))
+        cut.append(abs(own - none))
+    count = max(len(asked), 1)
+    return Effect(sum(swapped) / count, sum(cut) / count)
+
+
+def check_effect(found: Effect, recorded: Effect) -> list[Check]:
+    """A session that is swapped or cut must be noticed, as much as the float32 graphs noticed it."""
+    return [
+        at_least(
+            "session swapped: change of a score", found.swapped, max(KEPT_EFFECT * recorded.swapped, LEAST_EFFECT)
+        ),
+        at_least("session cut: change of a score", found.cut, max(KEPT_EFFECT * recorded.cut, LEAST_EFFECT)),
+    ]
+
+
+def _vector(suggester: Suggester, queries: list[str], typed: str, max_steps: int, tolerance: float) -> Vector:
+    session = suggester.session(queries)
+    rows = _finished(suggester, session, typed, max_steps)
+    texts = _texts(session, typed)
+    suggestions = [
+        {"text": text, "score": score, "margin": margin, "near_tie": margin is not None and margin <= tolerance}
+        for (text, score), margin in zip(texts.items(), [*_margins(list(texts.values())), None], strict=False)
+    ]
+    return Vector(queries, typed, [list(row) for row in rows], list(rows.values()), suggestions)
+
+
+def _finished(suggester: Suggester, session: Session, typed: str, max_steps: int) -> dict[tuple[int, ...], float]:
+    """Hypotheses with `<eos>`, best first."""
+    table, start = suggester.constraint.table(normalize_prefix(typed).encode())
+    rows = live_rows(*suggester.engine.search(session.state, table, start, beam=LIST, max_steps=max_steps))
+    return {row: score for row, score in rows.items() if row[-1] == EOS}
+
+
+def _texts(session: Session, typed: str) -> dict[str, float]:
+    """The model's suggestions, best first."""
+    return {s.text: s.score for s in session.suggest(typed, LIST).suggestions if s.source == "model"}
+
+
+def _margins(scores: Sequence[float]) -> list[float]:
+    """By how much each score lies above the next."""
+    return [one - other for one, other in pairwise(scores)]
+
+
+def _lines(cases: Sequence[Any]) -> str:
+    return "[\n" + ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases) + "\n]"

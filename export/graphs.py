@@ -1,0 +1,101 @@
+"""Both graphs of a model: built, counted, saved; and what a reduced ONNX Runtime needs to run them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from export.encode_graph import build_encode
+from export.suggest_graph import build_suggest
+from export.weights import graph_tensors
+from mtn_edge.config import ModelConfig
+from quantize.int8 import Int8Weight
+from quantize.plan import Precision, Weights, apply_plan, precision_of
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The two graphs of one model in one precision."""
+
+    encode: onnx.ModelProto
+    suggest: onnx.ModelProto
+    weights: Weights
+
+    @property
+    def precision(self) -> dict[str, Precision]:
+        """What each group of tensors is stored as."""
+        return precision_of(self.weights)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights, the tied table once."""
+        return sum(weight.nbytes for weight in self.weights.values())
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the tied table, which each graph has a copy of."""
+        return self.weights["embedding.weight"].nbytes
+
+    def save(self, folder: Path) -> None:
+        """Writes `encode.onnx` and `suggest.onnx`, each whole in itself."""
+        for name, graph in (("encode", self.encode), ("suggest", self.suggest)):
+            (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
+
+    def operators(self) -> dict[str, dict[str, int]]:
+        """How often each operator occurs in each graph, loop bodies included."""
+        return {
+            name: dict(sorted(Counter(node.op_type for node in nodes_of(model.graph)).items()))
+            for name, model in (("encode", self.encode), ("suggest", self.suggest))
+        }
+
+    def step_nodes(self) -> int:
+        """Nodes that one step of the search runs."""
+        (loop,) = (node for node in self.suggest.graph.node if node.op_type == "Loop")
+        return len(loop.attribute[0].g.node)
+
+    def required_operators(self) -> str:
+        """The configuration of a reduced ONNX Runtime build: `domain;opset;operator,operator...` a line."""
+        needed: dict[tuple[str, int], set[str]] = defaultdict(set)
+        for model in (self.encode, self.suggest):
+            opsets = {entry.domain: entry.version for entry in model.opset_import}
+            for node in nodes_of(model.graph):
+                needed[node.domain or "ai.onnx", opsets[node.domain]].add(node.op_type)
+        lines = [f"{domain};{opset};{','.join(sorted(names))}" for (domain, opset), names in sorted(needed.items())]
+        return "# Operators of encode.onnx and suggest.onnx, for --include_ops_by_config\n" + "\n".join(lines) + "\n"
+
+
+def build_graphs(
+    state: Mapping[str, NDArray[np.float32]], config: ModelConfig, plan: Mapping[str, Precision]
+) -> Graphs:
+    """Lowers a model.
+
+    Args:
+        state: tensors of `MTN.state_dict()` by name.
+        config: the model they belong to.
+        plan: precision of each tensor group, see `quantize.plan.uniform_plan`.
+
+    Raises:
+        UserError: a weight holds NaN or cannot be quantized.
+    """
+    weights = apply_plan(graph_tensors(state, config), plan)
+    return Graphs(build_encode(config, weights), build_suggest(config, weights), weights)
+
+
+def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """All nodes of `graph` and of the graphs inside its nodes."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from nodes_of(attribute.g)
+
+
+def int8_matrices(weights: Weights) -> int:
+    """How many matrices are stored as int8."""
+    return sum(isinstance(weight, Int8Weight) for weight in weights.values())

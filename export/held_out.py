@@ -1,0 +1,97 @@
+"""What int8 changes, on sessions and next queries that no training saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from export.checks import Check, at_least, at_most
+from mtn_edge.runtime.suggester import Suggester
+
+LIST = 8
+"""Suggestions that are compared."""
+MIN_AGREEMENT = 0.8
+"""Smallest share of lists with the same first suggestion in int8 as in float32."""
+MAX_MRR_DROP = 0.02
+"""Largest loss of mean reciprocal rank."""
+MAX_NATS = 0.05
+"""Largest rise of the loss of a token, in nats."""
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A session, the query that came next, and how much of it was typed."""
+
+    session: tuple[str, ...]
+    query: str
+    typed: str
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What one precision gives on some pairs."""
+
+    mrr: float
+    """Mean reciprocal rank of the next query, something of it typed, among `LIST` suggestions."""
+    nats: float
+    """Loss of a token of the next query (with `<eos>`), nothing typed."""
+    first: list[str]
+    """The first suggestion of each list, as typed and continued; empty where there is none."""
+
+
+def dataset_pairs(sessions: Sequence[Sequence[str]], count: int, seed: int) -> list[Pair]:
+    """`count` pairs at random, from as many different sessions (fewer when there are not so many)."""
+    rng = np.random.default_rng(seed)
+    pairs = []
+    for place in rng.permutation(len(sessions))[:count].tolist():
+        queries = sessions[place]
+        position = int(rng.integers(len(queries)))
+        pairs.append(_pair(rng, tuple(queries[:position]), queries[position]))
+    return pairs
+
+
+def own_pairs(suggester: Suggester, count: int, seed: int) -> list[Pair]:
+    """`count` pairs out of sessions that the model itself writes, each query beginning with a letter at random."""
+    rng = np.random.default_rng(seed)
+    pairs = []
+    for _ in range(count):
+        session = suggester.session()
+        for _ in range(int(rng.integers(1, 4))):
+            letter = LETTERS[rng.integers(len(LETTERS))]
+            found = session.suggest(letter, LIST).suggestions
+            session.append(found[rng.integers(len(found))].text if found else letter)
+        *earlier, query = session.queries
+        pairs.append(_pair(rng, tuple(earlier), query))
+    return pairs
+
+
+def measure(suggester: Suggester, pairs: Sequence[Pair]) -> Quality:
+    """Suggestions and losses on `pairs`."""
+    ranks, first, nats, tokens = [], [], 0.0, 0
+    for pair in pairs:
+        session = suggester.session(pair.session)
+        texts = [suggestion.text for suggestion in session.suggest(pair.typed, LIST).suggestions]
+        ranks.append(1 / (1 + texts.index(pair.query)) if pair.query in texts else 0.0)
+        first.append(texts[0] if texts else "")
+        log_probability, count = session.log_probability(pair.query)
+        nats -= log_probability
+        tokens += count
+    return Quality(float(np.mean(ranks)), nats / tokens, first)
+
+
+def check_int8(fp32: Quality, int8: Quality) -> list[Check]:
+    """The gate between the two precisions."""
+    same = np.mean([one == other for one, other in zip(fp32.first, int8.first, strict=True)])
+    return [
+        at_least("int8 ~ fp32: lists with the same first suggestion", float(same), MIN_AGREEMENT),
+        at_most(f"int8 ~ fp32: loss of MRR@{LIST}", fp32.mrr - int8.mrr, MAX_MRR_DROP),
+        at_most("int8 ~ fp32: nats per token more", int8.nats - fp32.nats, MAX_NATS),
+    ]
+
+
+def _pair(rng: np.random.Generator, session: tuple[str, ...], query: str) -> Pair:
+    """The query with a part of it typed: nothing up to all but its last character."""
+    return Pair(session, query, query[: int(rng.integers(len(query)))])

@@ -1,0 +1,149 @@
+"""`verify`: a bundle proves itself wherever it lands, with the base install alone (neither PyTorch nor onnx).
+
+It is whole, this ONNX Runtime opens it, its graphs have the contracted inputs and outputs and the integer products
+that it claims, it computes what PyTorch computed where it was made, it answers its golden vectors, and it reads the
+session. Each is a check with its value and its bound.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from export import golden, parity
+from export.checks import Check, at_most, equal
+from mtn_edge.runtime.bundle import Bundle
+from mtn_edge.runtime.suggester import Suggester
+
+ORT_RANGE = ((1, 26), (1, 29))
+"""Oldest ONNX Runtime that runs bundles, and the first that does not (it reports usage home)."""
+OVERHEAD_BYTES = 32 << 10
+"""What nodes, names and small constants of both graphs may weigh beside the weights."""
+MAX_SIZE = 1.05
+"""Largest size of both graphs in weights, counting the table that each graph holds twice."""
+INTEGER_OPERATOR = "DynamicQuantizeMatMul"
+
+
+def verify_bundle(path: Path) -> list[Check]:
+    """Runs all checks.
+
+    Raises:
+        UserError: `path` is no bundle, or one of its files is missing, damaged or changed (it is named).
+    """
+    bundle = Bundle.open(path)
+    checks = [Check("manifest and sha256 of every file", True, f"{len(bundle.manifest['files'])} files", "all equal")]
+    checks.append(_check_version())
+    opened = _check_contract(bundle)
+    checks += opened
+    if not all(check.ok for check in opened):
+        return checks
+    checks += _check_precision(bundle)
+    checks.append(_check_size(bundle))
+    checks += _check_answers(bundle)
+    failed = [gate["name"] for gate in bundle.manifest["gates"] if not gate["ok"]]
+    checks.append(at_most("gates that failed when it was made", len(failed), 0))
+    return checks
+
+
+def contract(model: dict[str, Any]) -> dict[str, dict[str, tuple[str, list[int | str]]]]:
+    """Inputs and outputs of the graphs of a model: name to element type and shape, a letter for a dynamic axis."""
+    layers, decoder, h = model["session_layers"], model["decoder_layers"], model["heads"]
+    e = model["d_model"] // h
+    real = "tensor(float)"
+    return {
+        "encode.onnx": {
+            "tokens": ("tensor(int64)", ["t"]),
+            "session_keys": (real, [layers, h, "q", e]),
+            "session_values": (real, [layers, h, "q", e]),
+            "memory_keys": (real, [decoder, h, "t", e]),
+            "memory_values": (real, [decoder, h, "t", e]),
+            "new_session_keys": (real, [layers, h, "q + 1", e]),
+            "new_session_values": (real, [layers, h, "q + 1", e]),
+        },
+        "suggest.onnx": {
+            "memory_keys": (real, [decoder, h, "m", e]),
+            "memory_values": (real, [decoder, h, "m", e]),
+            "next_state": ("tensor(int32)", ["S", model["vocab_size"]]),
+            "start_state": ("tensor(int64)", []),
+            "beam": ("tensor(int64)", [1]),
+            "max_steps": ("tensor(int64)", []),
+            "tokens": ("tensor(int64)", ["beam", "steps"]),
+            "scores": (real, ["beam"]),
+        },
+    }
+
+
+def _check_version() -> Check:
+    import onnxruntime
+
+    low, high = (".".join(map(str, edge)) for edge in ORT_RANGE)
+    number = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+    found = ORT_RANGE[0] <= number < ORT_RANGE[1]
+    return Check("version of onnxruntime", found, onnxruntime.__version__, f">= {low}, < {high}")
+
+
+def _check_contract(bundle: Bundle) -> list[Check]:
+    """Each graph opens, and its inputs and outputs are the contracted ones, every dynamic axis still dynamic."""
+    import onnxruntime
+
+    checks = []
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    for name, wanted in contract(bundle.model).items():
+        try:
+            session = onnxruntime.InferenceSession(str(bundle.path / name), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the library raises a class of its own for each fault
+            checks.append(Check(f"{name} opens", False, type(error).__name__, "opens"))
+            continue
+        found = {x.name: (x.type, x.shape) for x in (*session.get_inputs(), *session.get_outputs())}
+        wrong = sorted(x for x in {*found, *wanted} if found.get(x) != wanted.get(x))
+        checks.append(equal(f"{name}: inputs and outputs not as contracted", ", ".join(wrong) or "none", "none"))
+    return checks
+
+
+def _check_precision(bundle: Bundle) -> list[Check]:
+    """Integer products are in the files as often as the manifest says, and are there at all when int8 is claimed."""
+    checks = []
+    claimed = "int8" in bundle.manifest["precision"].values()
+    for name in contract(bundle.model):
+        operators = bundle.manifest["operators"][name.removesuffix(".onnx")]
+        wanted = operators.get(INTEGER_OPERATOR, 0)
+        found = _count_operator((bundle.path / name).read_bytes(), INTEGER_OPERATOR)
+        checks.append(equal(f"{name}: integer products", str(found), str(wanted)))
+        if claimed:
+            checks.append(at_most(f"{name}: float products beside them", operators.get("MatMul", 0), 1))
+    return checks
+
+
+def _count_operator(model: bytes, operator: str) -> int:
+    """How many nodes of a serialized model are `operator`: the field (number 4, text), its length and its text."""
+    return model.count(bytes([4 << 3 | 2, len(operator)]) + operator.encode())
+
+
+def _check_size(bundle: Bundle) -> Check:
+    sizes, files = bundle.manifest["sizes"], bundle.manifest["files"]
+    graphs = files["encode.onnx"]["bytes"] + files["suggest.onnx"]["bytes"]
+    bound = MAX_SIZE * (sizes["weights"] + sizes["second_table"]) + OVERHEAD_BYTES
+    return at_most("size of both graphs beside their weights, bytes", graphs, int(bound))
+
+
+def _check_answers(bundle: Bundle) -> list[Check]:
+    """The graphs at work: PyTorch's scores, the golden vectors, the session."""
+    expected = golden.Golden.load(bundle.path / "golden.json")
+    suggester = Suggester.open(bundle.path)
+    if "int8" in bundle.manifest["precision"].values():
+        checks = parity.check_scores(suggester.engine, suggester.constraint, expected.references)
+    else:
+        checks = parity.check_searches(suggester.engine, suggester.constraint, expected.references)
+    checks += golden.check_vectors(suggester, expected, max_steps=bundle.max_steps)
+    checks += golden.check_effect(golden.session_effect(suggester, expected.asked), expected.effect)
+    return checks
+
+
+def report(path: Path, checks: list[Check]) -> dict[str, Any]:
+    """What `verify --json` prints."""
+    return {
+        "ok": all(check.ok for check in checks),
+        "bundle": str(path),
+        "checks": [check.to_json() for check in checks],
+    }
