@@ -8,6 +8,8 @@ EXIT_USAGE = 2
 """The command line itself is wrong."""
 EXIT_GATE = 3
 """A gate failed: parity, budget, verify."""
+EXIT_INTERRUPTED = 130
+"""The user stopped it (Ctrl-C)."""
 
 
 class UserError(Exception):
@@ -35,6 +37,12 @@ class GateError(UserError):
     """A check that guards the user failed: what was built is not good enough to keep."""
 
     exit_code = EXIT_GATE
+
+
+class InterruptedRun(UserError):
+    """The user stopped a run that can go on later."""
+
+    exit_code = EXIT_INTERRUPTED
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> UserError:

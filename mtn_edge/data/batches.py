@@ -4,7 +4,7 @@ Shapes: b sessions of a batch, q queries of a session (with the start query on t
 query, u tokens of a predicted one (with `<bos>` or `<eos>`).
 
 A session of more queries than the network's context holds is cut to windows, by the rule of the runtime
-(`context_start`): each query is predicted exactly once, from the context that a user's device would give it.
+(`runtime.context.context_start`): each query is predicted exactly once, from the context that a device would give it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ class Batches:
     def __init__(self, sessions: TokenizedSessions, *, max_tokens: int, max_queries: int, batch_queries: int) -> None:
         self._sessions = sessions
         self._max_tokens = max_tokens
-        self._batch_queries = batch_queries
         self.windows = _cut(sessions.session_offsets, max_queries)
         lengths = np.minimum(np.diff(sessions.query_offsets), max_tokens)
         self._longest = _longest(lengths, self.windows)
@@ -157,17 +156,11 @@ class Batches:
         return np.where(inside, self._sessions.tokens[index], PAD)
 
 
-def context_start(earlier: int, max_queries: int) -> int:
-    """How many of the oldest of `earlier` queries the context of the next one leaves out.
-
-    Half a context at a time, so that a session that goes on keeps its cache for half a context of queries.
-    """
-    half = max_queries // 2
-    return max(0, -(-(earlier - max_queries) // half)) * half
-
-
 def _cut(session_offsets: NDArray[np.int64], max_queries: int) -> Windows:
-    """Windows such that each query is a target in one of them, with the context that `context_start` gives it."""
+    """Windows of at most `max_queries` + 1 queries, each half a context after the one before.
+
+    A query is a target of the first window that holds it, so its context starts where `context_start` says.
+    """
     sizes, half = np.diff(session_offsets), max_queries // 2
     pieces = 1 + np.maximum(0, -(-(sizes - 1 - max_queries) // half))
     session = np.repeat(np.arange(len(sizes)), pieces)

@@ -1,0 +1,114 @@
+"""A checkpoint on disk: weights that one can decode with, compress, or go on training."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from mtn_edge.config import Config, check, load_config, to_toml
+from mtn_edge.errors import UserError
+from mtn_edge.folders import check_files, read_manifest, write_manifest
+from mtn_edge.models.mtn import MTN, build
+from mtn_edge.tokenizer import Tokenizer
+from mtn_edge.training.state import TrainingState, save_state
+from mtn_edge.training.workplace import METRICS, write_rows
+
+CONFIG = "config.toml"
+WEIGHTS = "model.safetensors"
+TOKENIZER = "tokenizer.json"
+STATE_FOLDER = "training_state"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained network with its settings and its tokenizer."""
+
+    path: Path
+    config: Config
+    model: MTN
+    """In evaluation mode, on the CPU, float32."""
+    tokenizer: Tokenizer
+    manifest: dict[str, Any]
+
+
+def write_checkpoint(
+    folder: Path,
+    *,
+    config: Config,
+    tokenizer: Path,
+    state: TrainingState,
+    training: dict[str, Any],
+    lineage: dict[str, Any],
+) -> None:
+    """Fills an empty folder with a checkpoint; its weights are the best of `state`.
+
+    Args:
+        folder: where to write.
+        config: the settings, resolved.
+        tokenizer: the dataset's `tokenizer.json`.
+        state: the end of the run.
+        training: figures for the manifest.
+        lineage: what it was made from, for the manifest.
+    """
+    (folder / CONFIG).write_text(to_toml(config), encoding="utf-8")
+    (folder / WEIGHTS).write_bytes(save(state.part("best")))
+    shutil.copyfile(tokenizer, folder / TOKENIZER)
+    write_rows(folder / METRICS, state.progress.rows)
+    (folder / STATE_FOLDER).mkdir()
+    # The best weights lie in the checkpoint itself already.
+    tensors = {name: value for name, value in state.tensors.items() if not name.startswith("best.")}
+    save_state(folder / STATE_FOLDER, TrainingState(run=state.run, progress=state.progress, tensors=tensors))
+    content = {"model": asdict(config.model), "training": training, "lineage": lineage}
+    write_manifest(folder, "checkpoint", content)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Opens a checkpoint.
+
+    Raises:
+        UserError: it is none, it is damaged, or its parts do not fit together; the sentence names the file.
+    """
+    manifest = read_manifest(path, "checkpoint")
+    check_files(path, manifest)
+    for name in (CONFIG, WEIGHTS, TOKENIZER):
+        if name not in manifest["files"]:
+            raise _misfit(path / name, "the checkpoint lacks it")
+    config = check(load_config(path / CONFIG, Config()))
+    tokenizer = Tokenizer.load(path / TOKENIZER)
+    if len(tokenizer) != config.model.vocab_size:
+        raise _misfit(
+            path / TOKENIZER, f"it has {len(tokenizer)} tokens and `model.vocab_size` is {config.model.vocab_size}"
+        )
+    model = build(config.model)
+    _load_weights(model, path / WEIGHTS)
+    return Checkpoint(path=path, config=config, model=model.eval(), tokenizer=tokenizer, manifest=manifest)
+
+
+def _load_weights(model: MTN, file: Path) -> None:
+    try:
+        weights: dict[str, Tensor] = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise _misfit(file, f"it cannot be read ({error})") from error
+    wanted = model.state_dict()
+    for name in sorted({*weights, *wanted}):
+        if name not in weights:
+            raise _misfit(file, f"it lacks `{name}`")
+        if name not in wanted:
+            raise _misfit(file, f"it holds `{name}`, which the network of {CONFIG} has not")
+        if weights[name].shape != wanted[name].shape:
+            raise _misfit(
+                file, f"`{name}` is {list(weights[name].shape)} there and {list(wanted[name].shape)} by {CONFIG}"
+            )
+    model.load_state_dict(weights)
+
+
+def _misfit(file: Path, why: str) -> UserError:
+    return UserError(
+        f"`{file}` does not fit its checkpoint: {why}", code="misfit", hint="train it again or copy the folder again"
+    )

@@ -1,0 +1,62 @@
+"""The command `train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from mtn_edge.config import load_config, override, preset
+from mtn_edge.console import ForceFlag, JsonFlag, VerboseFlag, emit, say
+from mtn_edge.errors import missing_extra
+
+
+def train(
+    dataset: Annotated[Path, typer.Argument(help="A dataset that `data prepare` wrote.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The checkpoint folder to write.")],
+    arch: Annotated[Literal["mtn"], typer.Option(help="The network.")] = "mtn",
+    preset_name: Annotated[
+        Literal["tiny", "small", "base"], typer.Option("--preset", help="Settings to start from.")
+    ] = "tiny",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, section.key=value; may be repeated.")
+    ] = None,
+    config_file: Annotated[Path | None, typer.Option("--config", help="A TOML file of settings.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")] = "auto",
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random, in place of train.seed.")] = None,
+    as_json: JsonFlag = False,
+    force: ForceFlag = False,
+    verbose: VerboseFlag = False,
+) -> None:
+    """Train a network on a dataset and write a checkpoint.
+
+    Settings come from the preset, then from --config, then from --set; the later wins. A run that was stopped or
+    killed goes on with the same command and --resume.
+    """
+    config = preset(preset_name)
+    if config_file is not None:
+        config = load_config(config_file, config)
+    config = override(config, [*(settings or []), f"model.arch={arch}"])
+    if seed is not None:
+        config = override(config, [f"train.seed={seed}"])
+    try:
+        from mtn_edge.training.run import train_model
+    except ImportError as error:
+        raise missing_extra(error.name or "torch", "train", "training") from error
+    result = train_model(dataset, output, config=config, device=device, resume=resume, force=force)
+    if verbose:
+        say("\n".join(f"{key}: {value}" for key, value in result.items()))
+    emit(result, as_json=as_json, words=_words(result))
+
+
+def _words(result: dict[str, Any]) -> str:
+    if result["status"] == "finished already":
+        return f"{result['checkpoint']} is finished: nothing to resume, {result['valid_loss']:.4f} nats per token."
+    why = " (stopped early)" if result["stopped_early"] else ""
+    return (
+        f"{result['checkpoint']}: {result['parameters']:,} parameters, {result['steps']:,} steps in "
+        f"{result['seconds']:,.0f} s{why}; best at step {result['best_step']:,}: "
+        f"{result['valid_loss']:.4f} nats per token on the validation split."
+    )
