@@ -30,7 +30,7 @@ def evaluate(
     split: Annotated[Split, typer.Option(help="Which sessions to ask about.")] = "test",
     max_queries: Annotated[
         int, typer.Option(min=1, help="Queries to ask about at most in each task; sessions are drawn whole.")
-    ] = 1000,
+    ] = 500,
     report: Annotated[Path | None, typer.Option(help="Write a page with plots to this HTML file.")] = None,
     seed: SeedOption = 1,
     as_json: JsonFlag = False,
@@ -71,7 +71,7 @@ def evaluate(
             name: _measure(name, system, asked, seed) | {"protocol": protocol} for name, system in systems.items()
         }
     about = (
-        f"Dataset `{dataset.resolve().name}`, seed {seed}. A model is measured as the product shows it: its own"
+        f"Dataset {dataset.resolve().name}, seed {seed}. A model is measured as the product shows it: its own"
         " suggestions, filled up from its list of popular completions (a checkpoint has none); its perplexity is"
         " its own alone."
     )
@@ -95,12 +95,12 @@ def _open_models(paths: list[Path], data: Dataset, systems: dict[str, System]) -
         trained_on = manifest["lineage"].get("dataset")
         if trained_on != data.manifest["manifest_sha256"]:
             notes.append(
-                f"`{name}` was trained on another dataset than `{data.path.name}`: some of these sessions may have"
-                " been in its training, and `seen` speaks of this dataset"
+                f"{name} was trained on another dataset than {data.path.resolve().name}: it may have seen some of these"
+                " sessions in its training, and what is called seen is what this dataset's training split holds"
             )
         tokenizers = {folder["files"]["tokenizer.json"]["sha256"] for folder in (manifest, data.manifest)}
         if len(tokenizers) > 1:
-            notes.append(f"`{name}` has another tokenizer than the dataset: its perplexity per token is not comparable")
+            notes.append(f"{name} has another tokenizer than the dataset: its perplexity per token is not comparable")
     return notes
 
 

@@ -168,7 +168,7 @@ def _cell(summary: dict[str, Any], measure: str, systems: dict[str, dict[str, An
     if value is None:
         return _Cell("-", "", best=False)
     known = [other[measure] for other in systems.values() if other[measure] is not None]
-    best = len(known) > 1 and value == (min(known) if measure in _LOWER_IS_BETTER else max(known))
+    best = len(set(known)) > 1 and value == (min(known) if measure in _LOWER_IS_BETTER else max(known))
     low, high = summary["ci95"][measure]
     return _Cell(_number(measure, value), f"[{_number(measure, low)}, {_number(measure, high)}]", best=best)
 

@@ -40,7 +40,8 @@ def draw_sessions(sessions: Sequence[list[str]], *, seed: int, key_presses: int 
 def golden_sessions(bundle: Path) -> list[list[str]]:
     """The sessions of a bundle's golden vectors, each with the query it expects most as the one being typed."""
     document = json.loads((bundle / "golden.json").read_text(encoding="utf-8"))
-    return [[*case["session"], case["suggestions"][0]["text"]] for case in document["cases"] if case["suggestions"]]
+    vectors = document["vectors"]
+    return [[*each["session"], each["suggestions"][0]["text"]] for each in vectors if each["suggestions"]]
 
 
 def presses(sessions: Sequence[Sequence[str]]) -> Iterator[Press]:

@@ -52,7 +52,7 @@ def profile(
         name: _profile(name, bundle, held_out if held_out is not None else golden_sessions(bundle), threads)
         for name, bundle in zip(distinct_names(bundles), bundles, strict=True)
     }
-    source = f"the test split of `{data.resolve().name}`" if data is not None else "each bundle's golden vectors"
+    source = f"the test split of {data.resolve().name}" if data is not None else "each bundle's golden vectors"
     sentences = about(profiles, source)
     if report is not None:
         write_report(report, profiles, about=sentences)
