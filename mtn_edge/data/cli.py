@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +17,7 @@ app = typer.Typer(help="Search logs to datasets.", no_args_is_help=True, rich_ma
 DatasetOut = Annotated[Path, typer.Option("--output", "-o", metavar="DATASET", help="The new dataset folder.")]
 
 
-class FormatName(str, Enum):
+class FormatName(StrEnum):
     """Formats of logs."""
 
     auto = "auto"
@@ -25,7 +25,7 @@ class FormatName(str, Enum):
     sessions = "sessions"
 
 
-class SplitBy(str, Enum):
+class SplitBy(StrEnum):
     """Ways to split."""
 
     time = "time"
@@ -70,17 +70,11 @@ def prepare(
     console.emit(report, as_json=as_json, words=report_words(report, output))
 
 
-def _need_engine(purpose: str) -> None:
-    for module, package in {"ibis": "ibis-framework", "duckdb": "duckdb", "pyarrow": "pyarrow"}.items():
-        if importlib.util.find_spec(module) is None:
-            raise missing_extra(package, "train", f"`{purpose}`")
-
-
 @app.command()
 def synth(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.tsv", help="The new log.")],
     sessions: Annotated[int, typer.Option(min=1, help="How many sessions to simulate.")],
-    seed: console.SeedOption = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
     force: console.ForceFlag = False,
     as_json: console.JsonFlag = False,
     verbose: console.VerboseFlag = False,  # noqa: ARG001 (read by the entry point)
@@ -95,3 +89,23 @@ def synth(
         words=f"{output}: {made['rows']:,} rows of {made['queries']:,} queries in {made['sessions']:,} sessions"
         f" of {made['users']:,} users",
     )
+
+
+@app.command()
+def stats(
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset folder.")],
+    as_json: console.JsonFlag = False,
+    verbose: console.VerboseFlag = False,  # noqa: ARG001 (read by the entry point)
+) -> None:
+    """Say what a dataset holds: sessions, queries, lengths, repeats, vocabulary."""
+    _need_engine("data stats")
+    from mtn_edge.data.stats import describe, stats_words
+
+    document = describe(dataset)
+    console.emit(document, as_json=as_json, words=stats_words(document))
+
+
+def _need_engine(purpose: str) -> None:
+    for module, package in {"ibis": "ibis-framework", "duckdb": "duckdb", "pyarrow": "pyarrow"}.items():
+        if importlib.util.find_spec(module) is None:
+            raise missing_extra(package, "train", f"`{purpose}`")

@@ -100,16 +100,13 @@ def detect(path: Path) -> Format:
     Raises:
         UserError: the file cannot be read, or its format cannot be told.
     """
-    head = [line for line in next(read_lines(path)).text[: 2 * _SAMPLE].to_pylist() if line.strip()][:_SAMPLE]
-    if not head:
-        raise UserError(f"`{path}` holds no query", code="empty-log", hint="name a log that holds queries")
-    rows = [line.split("\t") for line in head]
-    dated = sum(3 <= len(row) <= 5 and re.match(_TIME, row[2]) is not None for row in rows)
-    if _is_header(rows[0]) or 2 * dated >= len(rows):
+    rows = _sample(path)
+    dated = _dated(rows)
+    if looks_like_aol(rows):
         return "aol"
     if dated:
         reason = f"only {dated} of its first {len(rows)} lines look like user, query and time"
-    elif any(line.lstrip().startswith(("{", "[{")) for line in head):
+    elif any(row[0].lstrip().startswith(("{", "[{")) for row in rows):
         reason = "its lines look like JSON"
     elif all(len(row) == 1 for row in rows):
         reason = f"there is no tab in its first {len(rows)} lines"
@@ -122,6 +119,37 @@ def detect(path: Path) -> Format:
         code="unknown-format",
         hint="say --format aol (user, query, time between tabs) or --format sessions (one session a line)",
     )
+
+
+def check_sessions(path: Path) -> None:
+    """Refuses a log of the format aol that is said to be of the format sessions: its users would be queries.
+
+    Raises:
+        UserError: it is one, or the file cannot be read.
+    """
+    if looks_like_aol(_sample(path)):
+        raise UserError(
+            f"`{path}` is not of the format sessions: its lines are user, query and time between tabs",
+            code="wrong-format",
+            hint="take --format aol",
+        )
+
+
+def looks_like_aol(rows: list[list[str]]) -> bool:
+    """Whether the first lines of a log, cut at tabs, have the header of an AOL log or are mostly rows of one."""
+    return _is_header(rows[0]) or 2 * _dated(rows) >= len(rows)
+
+
+def _sample(path: Path) -> list[list[str]]:
+    """The first lines that are not blank, cut at tabs."""
+    head = [line for line in next(read_lines(path)).text[: 2 * _SAMPLE].to_pylist() if line.strip()][:_SAMPLE]
+    if not head:
+        raise UserError(f"`{path}` holds no query", code="empty-log", hint="name a log that holds queries")
+    return [line.split("\t") for line in head]
+
+
+def _dated(rows: list[list[str]]) -> int:
+    return sum(3 <= len(row) <= 5 and re.match(_TIME, row[2].strip()) is not None for row in rows)
 
 
 def _is_header(row: list[str]) -> bool:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from mtn_edge.errors import UserError
 
@@ -59,24 +61,28 @@ def _blocks(path: Path, chunk_bytes: int) -> Iterator[bytes]:
     with path.open("rb") as plain:
         is_gzip = plain.read(2) == b"\x1f\x8b"
         plain.seek(0)
-        source: IO[bytes] = gzip.open(plain) if is_gzip else plain  # type: ignore[assignment]
-        rest = b""
-        at_start = True
-        while chunk := source.read(chunk_bytes):
-            if at_start:
-                chunk = _check_text(path, chunk)
-                at_start = False
-            # The end of `rest` holds no line feed: look in the new bytes only.
-            end = chunk.rfind(b"\n") + 1
-            if end == 0:
-                rest += chunk
-                if len(rest) > MAX_LINE_BYTES:
-                    raise _not_text(path, f"it holds a line longer than {MAX_LINE_BYTES:,} bytes")
-                continue
-            yield (rest + chunk[:end]).replace(b"\r\n", b"\n")
-            rest = chunk[end:]
-        if rest:
-            yield rest.removesuffix(b"\r") + b"\n"
+        with gzip.open(plain) if is_gzip else nullcontext(plain) as source:
+            yield from _whole_lines(path, source, chunk_bytes)
+
+
+def _whole_lines(path: Path, source: BufferedReader | gzip.GzipFile, chunk_bytes: int) -> Iterator[bytes]:
+    rest = b""
+    at_start = True
+    while chunk := source.read(chunk_bytes):
+        if at_start:
+            chunk = _check_text(path, chunk)
+            at_start = False
+        # `rest` holds no line feed: look in the new bytes only.
+        end = chunk.rfind(b"\n") + 1
+        if end == 0:
+            rest += chunk
+            if len(rest) > MAX_LINE_BYTES:
+                raise _not_text(path, f"it holds a line longer than {MAX_LINE_BYTES:,} bytes")
+            continue
+        yield (rest + chunk[:end]).replace(b"\r\n", b"\n")
+        rest = chunk[end:]
+    if rest:
+        yield rest.removesuffix(b"\r") + b"\n"
 
 
 def _check_text(path: Path, head: bytes) -> bytes:

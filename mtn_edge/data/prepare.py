@@ -6,6 +6,7 @@ Rows that are dropped are counted by cause and never copied. The same files, set
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mtn_edge import console, folders
 from mtn_edge.data import pipeline
 from mtn_edge.data.engine import batches, duckdb_engine
-from mtn_edge.data.formats import FileCounts, Format, detect, read_rows, row_schema
+from mtn_edge.data.formats import FileCounts, Format, check_sessions, detect, read_rows, row_schema
 from mtn_edge.data.privacy import CAUSES, personal
 from mtn_edge.data.report import build_report, nothing_left, write_report
 from mtn_edge.errors import UserError
@@ -63,6 +64,12 @@ def prepare(logs: Sequence[Path], output: Path, settings: PrepareSettings, *, fo
         UserError: a file cannot be read or is of another format, nothing is left, or `output` is taken.
     """
     folders.refuse_overwrite(output, force=force)
+    if not math.isfinite(settings.gap_minutes):
+        raise UserError(
+            f"`--gap-minutes` is {settings.gap_minutes}, and it must be a number of minutes",
+            code="bad-setting",
+            hint="take 30",
+        )
     form = _one_format(logs, settings.format)
     split = settings.split or ("time" if form == "aol" else "hash")
     if split == "time" and form == "sessions":
@@ -86,6 +93,9 @@ def _one_format(logs: Sequence[Path], wanted: Literal["auto"] | Format) -> Forma
             raise UserError(
                 f"`{log}` is named twice, and its queries would count double", code="twice", hint="name it once"
             )
+    if wanted == "sessions":
+        for log in logs:
+            check_sessions(log)
     if wanted != "auto":
         return wanted
     found = [detect(log) for log in logs]

@@ -44,9 +44,7 @@ def build_report(
             }
             for log, counts in zip(logs, files, strict=True)
         ],
-        "rejected": {
-            name: _places(logs, [counts.rejected[name] for counts in files]) for name in files[0].rejected
-        },
+        "rejected": {name: _places(logs, [counts.rejected[name] for counts in files]) for name in files[0].rejected},
         "decoded_by_fallback": _places(logs, [counts.fallback for counts in files]),
         "rows": {
             "in": numbers["rows"],
@@ -68,9 +66,7 @@ def build_report(
 
 
 def _places(logs: Sequence[Path], causes: Sequence[Any]) -> dict[str, Any]:
-    first = [
-        {"file": log.name, "line": line} for log, cause in zip(logs, causes, strict=True) for line in cause.first
-    ]
+    first = [{"file": log.name, "line": line} for log, cause in zip(logs, causes, strict=True) for line in cause.first]
     return {"count": sum(cause.count for cause in causes), "first": first[:FIRST_LINES]}
 
 

@@ -14,7 +14,7 @@ on more of the session than on its last query. With u the user, whose favourite 
     then    end with END; if misspelt, the same z spelt right with CORRECT; else a move by MOVES[m][s]
             (a move that needs f or a and has none is impossible, the others share its probability):
       refine   bare, versus, alone: full(e, a, or a ~ FIRST when none) · full: full(e, a' ~ NEXT after a)
-      switch   a rival e' of e, RIVAL in the order of its group, never f: f = e; bare stays bare, alone and full: full(e', a)
+      switch   a rival e' of e, RIVAL in the order of its group, never f: f = e; bare stays bare, else full(e', a)
       strip    a rival likewise, bare(e'), a kept in mind
       ellipse  alone(a' ~ NEXT after a, or FIRST)        versus   versus(f, e)        back   e and f change places, full
       new      start again in the same session with another state
@@ -43,25 +43,25 @@ FAVOURITE, KIND_ZIPF, THING_ZIPF = 0.6, 0.6, 0.5
 INTENT = (0.5, 0.3, 0.2)
 MANNER = (0.55, 0.45)
 START_BARE = 0.6
-FIRST = (0.6, 0.25, 0.15)
+FIRST = (0.7, 0.2, 0.1)
 """Attribute asked first, in the order of the intent."""
-NEXT = 0.8
+NEXT = 0.85
 """The next attribute is the one after it in the order (round and round); else the other one."""
-RIVAL = (0.6, 0.25, 0.15)
+RIVAL = (0.7, 0.2, 0.1)
 """The next, second and third thing of the group, round and round."""
-END, TYPO, CORRECT = 0.23, 0.03, 0.7
+END, TYPO, CORRECT = 0.22, 0.02, 0.7
 MOVES = (
     (  # explore:  refine switch strip ellipse versus back new
-        (0.78, 0.06, 0.00, 0.10, 0.00, 0.02, 0.04),  # after bare
-        (0.60, 0.05, 0.04, 0.24, 0.01, 0.02, 0.04),  # after full
-        (0.78, 0.04, 0.02, 0.12, 0.00, 0.00, 0.04),  # after alone
-        (0.70, 0.06, 0.00, 0.10, 0.00, 0.10, 0.04),  # after versus
+        (0.80, 0.04, 0.00, 0.12, 0.00, 0.00, 0.04),  # after bare
+        (0.44, 0.04, 0.04, 0.44, 0.00, 0.00, 0.04),  # after full
+        (0.60, 0.04, 0.00, 0.32, 0.00, 0.00, 0.04),  # after alone
+        (0.70, 0.00, 0.00, 0.06, 0.00, 0.20, 0.04),  # after versus
     ),
     (  # compare
-        (0.40, 0.30, 0.00, 0.02, 0.22, 0.02, 0.04),
-        (0.06, 0.42, 0.22, 0.02, 0.18, 0.06, 0.04),
-        (0.30, 0.50, 0.10, 0.02, 0.04, 0.00, 0.04),
-        (0.30, 0.15, 0.05, 0.00, 0.00, 0.46, 0.04),
+        (0.62, 0.12, 0.00, 0.00, 0.22, 0.00, 0.04),
+        (0.04, 0.30, 0.36, 0.00, 0.22, 0.04, 0.04),
+        (0.30, 0.50, 0.16, 0.00, 0.00, 0.00, 0.04),
+        (0.40, 0.00, 0.20, 0.00, 0.00, 0.36, 0.04),
     ),
 )
 
@@ -189,7 +189,7 @@ def _rival(old: States, rng: np.random.Generator) -> NDArray[np.int64]:
     group, place = np.divmod(old.thing, RIVALS)
     others = (place[:, None] + np.arange(1, RIVALS)) % RIVALS + RIVALS * group[:, None]  # [sessions, rivals - 1]
     weights = np.where(others == old.former[:, None], 0.0, np.array(RIVAL))
-    return others[np.arange(len(place)), _draw_rows(rng, weights)]
+    return np.asarray(others[np.arange(len(place)), _draw_rows(rng, weights)])
 
 
 def zipf(size: int, power: float) -> NDArray[np.float64]:
@@ -199,13 +199,13 @@ def zipf(size: int, power: float) -> NDArray[np.float64]:
 
 
 def _draw(rng: np.random.Generator, probabilities: NDArray[np.float64], size: int) -> NDArray[np.int64]:
-    return np.searchsorted(np.cumsum(probabilities)[:-1], rng.random(size), side="right")
+    return np.asarray(np.searchsorted(np.cumsum(probabilities)[:-1], rng.random(size), side="right"))
 
 
 def _draw_rows(rng: np.random.Generator, weights: NDArray[np.float64]) -> NDArray[np.int64]:
     """One draw for each row of `weights` [rows, choices]."""
     total = np.cumsum(weights, axis=1)
-    return np.asarray((rng.random(len(weights)) * total[:, -1])[:, None] >= total).sum(axis=1)
+    return np.asarray(np.sum((rng.random(len(weights)) * total[:, -1])[:, None] >= total, axis=1))
 
 
 class Phrases:

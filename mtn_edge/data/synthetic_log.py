@@ -113,7 +113,7 @@ def _lines(simulation: Simulation, rng: np.random.Generator) -> list[str]:
 
 
 def _times(simulation: Simulation, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Seconds since the first day of each query; the sessions of a user in turn, on days of their own where possible."""
+    """Seconds since the first day of each query; a user's sessions in turn, on days of their own if possible."""
     first = np.searchsorted(simulation.user, simulation.user)
     turn = np.arange(len(simulation.user)) - first
     of_user = np.bincount(simulation.user)[simulation.user]
