@@ -51,6 +51,8 @@ def _flat(name: str, value: Any) -> list[tuple[str, str]]:
     if isinstance(value, dict):
         prefix = f"{name}." if name else ""
         return [line for key, inner in value.items() for line in _flat(f"{prefix}{key}", inner)]
+    if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
+        return [(name, ", ".join(f"{key} {inner}" for key, inner in entry.items())) for entry in value]
     if isinstance(value, list):
         return [(name, ", ".join(map(str, value)))]
     return [(name, "none" if value is None else str(value))]

@@ -1,0 +1,124 @@
+"""Trained weights as users have them: a checkpoint in PyTorch and its int8 bundle, which must be whole to be opened."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mtn_edge.decoding.open import open_suggester
+from mtn_edge.errors import UserError
+from mtn_edge.folders import write_manifest
+from mtn_edge.runtime.blocklist import fold
+from mtn_edge.runtime.bundle import Bundle
+from mtn_edge.runtime.suggester import DENIED, Suggester
+from mtn_edge.text import normalize
+
+
+@pytest.fixture(scope="module", params=["bundle", "checkpoint"])
+def opened(request: pytest.FixtureRequest) -> Suggester:
+    return open_suggester(request.getfixturevalue(f"tiny_{request.param}"))
+
+
+@pytest.mark.parametrize("earlier", [[], ["paris hotels", "paris weather", "paris news today"]])
+@pytest.mark.parametrize(
+    ("typed", "end"), [("restau", "restaurants near me"), ("RESTAURANTS n", "RESTAURANTS near me")]
+)
+def test_a_prefix_may_end_inside_a_token(opened: Suggester, earlier: list[str], typed: str, end: str) -> None:
+    texts = [found.text for found in opened.session(earlier).suggest(typed).suggestions]
+    assert end in texts
+    assert all(text.startswith(typed) for text in texts)
+
+
+def test_the_session_counts_beyond_its_last_query(opened: Suggester) -> None:
+    car, animal = (
+        [found.text for found in opened.session(earlier).suggest("ja").suggestions]
+        for earlier in (
+            ["jaguar price", "jaguar dealer", "near me"],
+            ["jaguar habitat", "jaguar food", "near me"],
+        )
+    )
+    assert car[0] == "jaguar test drive"
+    assert animal[0] == "jaguar pictures"
+
+
+def test_every_key_press_of_real_queries_keeps_the_rules(opened: Suggester) -> None:
+    session = opened.session(["new york hotels"])
+    for query in ("Naïve Café", "new york jobs 🎉", "東京 weather", "москва hotels", "jaguar test  drive", "приве́т"):
+        for end in range(len(query) + 1):
+            typed = query[:end]
+            result = session.suggest(typed, 8)
+            texts = [found.text for found in result.suggestions]
+            assert all(text.startswith(typed) for text in texts)
+            assert len({fold(text) for text in (*texts, typed)}) == len(texts) + 1
+            assert all(normalize(text)[-1:] == text[-1:] for text in texts)
+            assert (result.reason is None) == (sum(found.source == "model" for found in result.suggestions) == 8)
+
+
+def test_a_bundle_fills_up_from_its_popular_queries(tiny_bundle: Path) -> None:
+    result = open_suggester(tiny_bundle).session().suggest("jaguar ", 100)
+    popular = {found.text for found in result.suggestions if found.source == "completions"}
+    everything = {found.text for found in result.suggestions}
+    assert result.reason is not None
+    assert {"jaguar price", "jaguar habitat", "jaguar pictures"} <= everything
+    assert not popular - {"jaguar " + word for word in ("price", "dealer", "test drive", "habitat", "food", "pictures")}
+
+
+def test_bundle_and_checkpoint_give_like_lists(tiny_bundle: Path, tiny_checkpoint: Path) -> None:
+    for earlier, typed in ([], "new y"), (["paris hotels"], "par"), (["jaguar price"], "jaguar d"):
+        int8, fp32 = (
+            open_suggester(path).session(earlier).suggest(typed, 3).suggestions
+            for path in (tiny_bundle, tiny_checkpoint)
+        )
+        assert int8[0].text == fp32[0].text
+        assert int8[0].score == pytest.approx(fp32[0].score, abs=0.2)
+
+
+def test_a_flipped_byte_or_a_missing_file_is_named(tiny_bundle: Path, tmp_path: Path) -> None:
+    names = [file.name for file in tiny_bundle.iterdir()]
+    assert len(names) >= 8
+    for name in names:
+        broken = tmp_path / "broken"
+        shutil.copytree(tiny_bundle, broken)
+        file = broken / name
+        raw = bytearray(file.read_bytes())
+        raw[len(raw) // 2 : len(raw) // 2 + 1] = bytes([raw[len(raw) // 2] ^ 1]) if raw else b"x"
+        file.write_bytes(raw)
+        with pytest.raises(UserError, match=f"`{file}`"):
+            Suggester.open(broken)
+        file.unlink()
+        with pytest.raises(UserError, match=name):
+            Suggester.open(broken)
+        shutil.rmtree(broken)
+
+
+def test_what_is_no_bundle_is_refused(
+    tiny_dataset: Path, tiny_checkpoint: Path, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"is a dataset, not a bundle or checkpoint; make a checkpoint of it"):
+        open_suggester(tiny_dataset)
+    with pytest.raises(UserError, match="is a checkpoint, not a bundle"):
+        Suggester.open(tiny_checkpoint)
+    with pytest.raises(UserError, match="does not exist"):
+        open_suggester(tmp_path / "none")
+    shutil.copytree(tiny_bundle, tmp_path / "less")
+    manifest = json.loads((tmp_path / "less" / "manifest.json").read_text())
+    (tmp_path / "less" / "suggest.onnx").unlink()
+    write_manifest(tmp_path / "less", "bundle", {"model": manifest["model"], "decoding": manifest["decoding"]})
+    with pytest.raises(UserError, match=r"less` holds no `suggest.onnx`"):
+        Bundle.open(tmp_path / "less")
+    (tmp_path / "less" / "suggest.onnx").write_bytes(b"no graph")
+    write_manifest(tmp_path / "less", "bundle", {"model": manifest["model"], "decoding": manifest["decoding"]})
+    with pytest.raises(UserError, match=r"suggest.onnx` cannot be loaded by ONNX Runtime"):
+        Suggester.open(tmp_path / "less")
+
+
+def test_the_block_list_of_a_bundle_is_obeyed(tiny_bundle: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "denied"
+    shutil.copytree(tiny_bundle, copy)
+    (copy / "blocklist.txt").write_text("jaguar\n", encoding="utf-8")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    write_manifest(copy, "bundle", {"model": manifest["model"], "decoding": manifest["decoding"]})
+    session = Suggester.open(copy).session()
+    assert not any("jaguar" in found.text.split() for found in session.suggest("ja", 50).suggestions)
+    assert session.suggest("JAGUAR ").reason == DENIED
