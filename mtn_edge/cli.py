@@ -6,8 +6,8 @@ import json
 import sys
 import traceback
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from export.cli import quantize, verify
 from mtn_edge.data.cli import app as data_app
@@ -45,10 +45,13 @@ def main() -> None:
     except UserError as error:
         _tell(error.message, error.code, error.hint, as_json=as_json, verbose=verbose)
         sys.exit(error.exit_code)
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         _tell("interrupted", "interrupted", "", as_json=as_json, verbose=verbose)
         sys.exit(130)
-    except click.ClickException as error:
+    except TyperException as error:
+        if error.format_message().startswith("Usage:"):  # no arguments at all: the help is the message
+            print(error.format_message(), file=sys.stderr)
+            sys.exit(EXIT_USAGE)
         _tell(error.format_message().rstrip("."), "usage", "see --help", as_json=as_json, verbose=verbose)
         sys.exit(EXIT_USAGE)
     except BrokenPipeError:
