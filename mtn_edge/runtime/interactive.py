@@ -25,7 +25,11 @@ _KEYS = "Tab, arrows: choose · Enter: take it, or search the line · Ctrl-C: le
 
 def run(session: Session, *, k: int, deadline_ms: float | None) -> None:
     """Reads lines until Ctrl-C or Ctrl-D; each becomes a query of `session`."""
-    _Prompt(session, k, deadline_ms).application.run()
+    prompt = _Prompt(session, k, deadline_ms)
+    try:
+        prompt.application.run()
+    finally:
+        prompt.close()
 
 
 class _Prompt:
@@ -53,6 +57,10 @@ class _Prompt:
         )
         self.application.pre_run_callables.append(self._ask)
 
+    def close(self) -> None:
+        """Drops what is not answered yet."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
 
@@ -73,7 +81,6 @@ class _Prompt:
         @keys.add("c-c")
         @keys.add("c-d")
         def _leave(event: KeyPressEvent) -> None:
-            self._worker.shutdown(wait=False, cancel_futures=True)
             event.app.exit()
 
         return keys
