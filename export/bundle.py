@@ -100,9 +100,10 @@ def write_bundle(
     folders.refuse_overwrite(out, force=force)
     checkpoint = load_checkpoint(checkpoint_path)
     opened = Dataset.open(dataset) if dataset is not None else None
-    with folders.new_folder(out, "bundle", force=force) as folder, tempfile.TemporaryDirectory() as scratch:
+    with folders.new_folder(out, "bundle", force=force) as folder:
         work = _Work(checkpoint, opened, folder, precision, seed)
-        content = _fill(work, Path(scratch))
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:  # inside: a killed run leaves one folder, not two
+            content = _fill(work, Path(scratch))
         folders.write_manifest(folder, "bundle", content)
         report = verify_bundle(folder)
         require(report, "the finished bundle does not pass `verify`")
@@ -124,6 +125,7 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
         graphs = build_graphs(state, work.model, uniform_plan(work.precision))
         graphs.save(work.folder)
         engine = OnnxEngine(work.folder, asdict(work.model))
+        work.checks += parity.check_scores(engine, work.suggester(engine).constraint, references)
     reference, suggester = work.suggester(fp32_engine), work.suggester(engine)
     samples = _samples(work, reference)
     quality = _compare(work, reference, suggester, samples)

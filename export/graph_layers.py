@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from export.graph_builder import CONTRIB, FLOAT, GraphBuilder
+from export.graph_builder import CONTRIB, GraphBuilder
 from quantize.int8 import Int8Weight
 from quantize.plan import Weights
 
@@ -74,15 +74,15 @@ class Layers:
         return self.graph.node("DequantizeLinear", rows, scale, axis=0)
 
     def embedding_columns(self, tokens: str) -> str:
-        """Embeddings of `tokens` [n, 1] from the columns of the output table, which is stored once: [n, 1, d]."""
-        table = self.weights["embedding.weight"]
-        if not isinstance(table, Int8Weight):
-            columns = self.graph.node("Gather", self.tensor("embedding.weight"), tokens, axis=1)  # [d, n, 1]
-            return self.graph.node("Transpose", columns, perm=[1, 2, 0])
-        columns = self.graph.node("Gather", self.graph.constant(table.values, "embedding.values"), tokens, axis=1)
-        rows = self.graph.node("Cast", self.graph.node("Transpose", columns, perm=[1, 2, 0]), to=FLOAT)
-        scale = self.graph.node("Gather", self.graph.constant(table.scale[:, None], "embedding.scale"), tokens)
-        return self.graph.node("Mul", rows, scale)  # [n, 1, d] * [n, 1, 1]
+        """Embeddings of `tokens` [n] from the columns of the output table, which is stored once: [n, 1, d]."""
+        graph, table = self.graph, self.weights["embedding.weight"]
+        if isinstance(table, Int8Weight):
+            values = graph.node("Gather", graph.constant(table.values, "embedding.values"), tokens, axis=1)  # [d, n]
+            scale = graph.node("Gather", graph.constant(table.scale, "embedding.scale"), tokens)  # [n]
+            columns = graph.node("DequantizeLinear", values, scale, axis=1)
+        else:
+            columns = graph.node("Gather", self.tensor("embedding.weight"), tokens, axis=1)
+        return graph.node("Unsqueeze", graph.node("Transpose", columns, perm=[1, 0]), graph.integers(1))
 
     def begin(self, x: str, addend: str, norm: str) -> Stream:
         """The stream at the foot of a stack: `x` + `addend`, with the first sub-layer's normalisation `norm`."""

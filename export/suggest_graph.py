@@ -67,7 +67,7 @@ def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
 
     carries = [
         Carry("alive", BOOL, ["n", 1, 1], graph.constant(np.array([[[True]]]))),
-        Carry("last", INT64, ["n", 1], graph.constant(np.array([[BOS]], dtype=np.int64))),
+        Carry("last", INT64, ["n"], graph.integers(BOS)),
         Carry("score", FLOAT, ["n", 1, 1], zeros(graph, 1, 1, 1)),
         Carry("state", INT64, ["n", 1], graph.node("Reshape", start_state, graph.integers(1, 1))),
         Carry("history", INT64, ["n", "p"], graph.constant(np.zeros((1, 0), dtype=np.int64))),
@@ -128,17 +128,17 @@ def _step(layers: Layers, config: ModelConfig, shared: _Shared) -> tuple[list[st
     score, place = graph.nodes("TopK", flat, shared.beam, outputs=2, axis=0)  # [beam, 1, 1] of [n * k, 1, 1]
     place = graph.node("Reshape", place, graph.integers(-1))
     parent = graph.node("Div", place, shared.beam)  # [beam]
-    token = graph.node("Gather", graph.node("Reshape", choice, graph.integers(-1)), place)
-    last = graph.node("Unsqueeze", token, graph.integers(1))  # [beam, 1]
+    last = graph.node("Gather", graph.node("Reshape", choice, graph.integers(-1)), place)  # [beam]
+    column = graph.node("Unsqueeze", last, graph.integers(1))  # [beam, 1]
 
     cell = graph.node("Mul", graph.node("Gather", "state", parent), graph.integer(config.vocab_size))
-    state = graph.node("Gather", shared.flat_states, graph.node("Add", cell, last))
+    state = graph.node("Gather", shared.flat_states, graph.node("Add", cell, column))
     alive = graph.node(
         "And",
         graph.node("Greater", graph.node("Reshape", last, graph.integers(-1, 1, 1)), graph.integer(EOS)),
         graph.node("Greater", score, graph.constant(np.array(DEAD, dtype=np.float32))),
     )
-    history = graph.node("Concat", graph.node("Gather", "history", parent), last, axis=1)
+    history = graph.node("Concat", graph.node("Gather", "history", parent), column, axis=1)
     caches = [graph.node("Gather", cache, parent) for cache in present]
     go_on = graph.node("ReduceMax", alive, keepdims=0)
     return [alive, last, score, graph.node("Cast", state, to=INT64), history, *caches], go_on
