@@ -1,0 +1,143 @@
+"""Batches: every query is predicted once, from the right context, in an order that can be reproduced."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtn_edge.data.batches import IGNORE, Batch, Batches, TokenizedSessions
+from mtn_edge.runtime.context import context_start
+from mtn_edge.tokenizer import BOS, EOS, PAD
+
+
+def encode(texts: list[str]) -> list[list[int]]:
+    """A token for each character, so that a text can be read off its tokens."""
+    return [[ord(letter) for letter in text] for text in texts]
+
+
+def make(sessions: list[list[str]], max_tokens: int = 4, max_queries: int = 4, batch_queries: int = 8) -> Batches:
+    tokenized = TokenizedSessions(sessions, encode)
+    return Batches(tokenized, max_tokens=max_tokens, max_queries=max_queries, batch_queries=batch_queries)
+
+
+def pairs(batch: Batch) -> list[tuple[tuple[str, ...], str, bool]]:
+    """What each target of a batch is predicted from: (earlier queries as read, the target as written, has an end)."""
+    found = []
+    for source, target_in, target_out in zip(*batch, strict=True):
+        read = ["".join(chr(x) for x in row if x not in (PAD, BOS)) for row in source.tolist()]
+        assert source[0].tolist() == [BOS] + [PAD] * (source.shape[1] - 1)
+        for number, (given_row, wanted_row) in enumerate(zip(target_in.tolist(), target_out.tolist(), strict=True)):
+            given_tokens = [x for x in given_row if x != PAD]
+            wanted = [x for x in wanted_row if x != IGNORE]
+            if not given_tokens:
+                assert not wanted
+                continue
+            ended = wanted[-1:] == [EOS]
+            assert given_tokens == [BOS, *(wanted[:-1] if ended else wanted)]
+            text = "".join(map(chr, given_tokens[1:]))
+            found.append((tuple(read[1 : number + 1]), text, ended))
+    return found
+
+
+def expected(sessions: list[list[str]], max_tokens: int, max_queries: int) -> list[tuple[tuple[str, ...], str, bool]]:
+    """The same by the definition: the context of the runtime, last tokens read, first tokens written."""
+    wanted = []
+    for session in sessions:
+        queries = [query for query in session if query]
+        for number, query in enumerate(queries):
+            context = queries[context_start(number, max_queries) : number]
+            read = tuple(earlier[-max_tokens:] for earlier in context)
+            wanted.append((read, query[:max_tokens], len(query) <= max_tokens))
+    return wanted
+
+
+queries = st.text("abcdefg", max_size=7)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sessions=st.lists(st.lists(queries, max_size=14), min_size=1, max_size=12).filter(lambda x: any(map(any, x))),
+    max_tokens=st.integers(1, 6),
+    max_queries=st.integers(2, 7),
+    batch_queries=st.integers(1, 20),
+    epoch=st.integers(0, 3),
+)
+def test_every_query_is_predicted_once_from_its_context(
+    sessions: list[list[str]], max_tokens: int, max_queries: int, batch_queries: int, epoch: int
+) -> None:
+    batches = make(sessions, max_tokens, max_queries, batch_queries)
+    found = [pair for batch in batches.stream(1, epoch) for pair in pairs(batch)]
+    assert Counter(found) == Counter(expected(sessions, max_tokens, max_queries))
+    assert len(list(batches.stream(1, epoch))) == len(batches)
+
+
+def test_the_tensors_of_a_small_session() -> None:
+    source, target_in, target_out = next(make([["abcde", "x"]]).stream(1, 0))
+    a, b, c, d, e, x = (ord(letter) for letter in "abcdex")
+    assert source.tolist() == [[[BOS, PAD, PAD, PAD], [b, c, d, e]]]
+    assert target_in.tolist() == [[[BOS, a, b, c, d], [BOS, x, PAD, PAD, PAD]]]
+    assert target_out.tolist() == [[[a, b, c, d, IGNORE], [x, EOS, IGNORE, IGNORE, IGNORE]]]
+
+
+def many(count: int = 400) -> list[list[str]]:
+    generator = np.random.default_rng(5)
+    return [
+        ["".join(generator.choice(list("abcdef"), generator.integers(1, 9))) for _ in range(generator.integers(1, 9))]
+        for _ in range(count)
+    ]
+
+
+def test_the_order_is_a_function_of_seed_and_epoch() -> None:
+    one, two = make(many(), batch_queries=32), make(many(), batch_queries=32)
+    first = [batch.target_in for batch in one.stream(3, 2)]
+    assert all(torch.equal(x, y.target_in) for x, y in zip(first, two.stream(3, 2), strict=True))
+    rest = [batch.target_in for batch in one.stream(3, 2, position=7)]
+    assert len(rest) == len(first) - 7
+    assert all(torch.equal(x, y) for x, y in zip(first[7:], rest, strict=True))
+    for seed, epoch in ((3, 3), (4, 2)):
+        others = [batch.target_in for batch in one.stream(seed, epoch)]
+        assert len(others) == len(first)
+        assert any(x.shape != y.shape or not torch.equal(x, y) for x, y in zip(first, others, strict=True))
+
+
+def test_neighbours_change_from_epoch_to_epoch() -> None:
+    batches = make(many(), batch_queries=32)
+    mates = [{frozenset(members.tolist()) for members in batches.order(1, epoch)} for epoch in range(2)]
+    assert len(mates[0] & mates[1]) < len(batches) / 2
+
+
+def test_batches_hold_about_as_many_queries_as_asked_and_like_lengths() -> None:
+    batches = make(many(2000), max_tokens=8, max_queries=8, batch_queries=64)
+    sizes, padding, tokens = [], 0, 0
+    for batch in batches.stream(1, 0):
+        sizes.append(int((batch.target_in[:, :, 0] == BOS).sum()))
+        padding += batch.target_in.numel()
+        tokens += int((batch.target_in != PAD).sum())
+    assert sum(sizes) == batches._sessions.queries
+    assert 56 <= np.median(sizes) <= 72
+    assert max(sizes) < 64 + 9
+    assert padding < 1.6 * tokens  # 2.2 when sessions are taken as they come
+
+
+def test_tokens_are_kept_flat() -> None:
+    sessions = TokenizedSessions([["ab", "", "c"], [], [""], ["d"]], encode)
+    assert sessions.tokens.tolist() == [ord(x) for x in "abcd"]
+    assert sessions.tokens.dtype == np.int32
+    assert sessions.query_offsets.tolist() == [0, 2, 3, 4]
+    assert sessions.session_offsets.tolist() == [0, 2, 3]
+    assert (len(sessions), sessions.queries) == (2, 3)
+
+
+def test_a_split_without_sessions_has_no_batches() -> None:
+    assert len(make([[], [""]])) == 0
+    assert list(make([[], [""]]).stream(1, 0)) == []
+
+
+@pytest.mark.parametrize(("length", "windows"), [(5, 1), (6, 2), (7, 2), (8, 3), (14, 6)])
+def test_long_sessions_are_cut_half_a_context_apart(length: int, windows: int) -> None:
+    batches = make([["q"] * length], max_queries=4)
+    assert len(batches.windows.first) == windows
+    assert batches.windows.first.tolist() == [2 * n for n in range(windows)]
