@@ -32,7 +32,7 @@ def write_sessions(path: Path, count: int) -> None:
 
 @pytest.fixture(scope="session")
 def tiny_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of 600 sessions and 400 tokens."""
+    """A dataset of 600 sessions and at most 400 tokens."""
     pytest.importorskip("ibis", reason="datasets are prepared with the extra [train]")
     from mtn_edge.data.prepare import PrepareSettings, prepare
 
