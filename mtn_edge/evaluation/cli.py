@@ -92,7 +92,7 @@ def _open_models(paths: list[Path], data: Dataset, systems: dict[str, System]) -
     for path, name in zip(paths, distinct_names(paths, [*systems]), strict=True):
         systems[name] = Model(open_suggester(path))
         manifest = read_manifest(path)
-        trained_on = manifest["lineage"].get("dataset")
+        trained_on = manifest["lineage"]["trained_on" if manifest["kind"] == "bundle" else "dataset"]
         if trained_on != data.manifest["manifest_sha256"]:
             notes.append(
                 f"{name} was trained on another dataset than {data.path.resolve().name}: it may have seen some of these"
