@@ -135,7 +135,7 @@ class _Run:
                 f"all {sum(split['sessions'] for split in counts.values()):,} sessions fell into the validation and "
                 "test splits, so nothing is left to train on",
                 code="no-train",
-                hint="take another --seed or --split, or more data",
+                hint="take another --seed or give more data" if self.settings.split == "hash" else "take --split hash",
             )
         self._write_vocabulary(sessions, folder)
         report = build_report(logs, self.files, self.numbers, counts, str(self.settings.format))
