@@ -239,7 +239,7 @@ def _sizes(work: _Work, fp32: Graphs, graphs: Graphs) -> dict[str, int]:
         "second_table": graphs.table_bytes,
     }
     if work.precision == "int8":
-        bound = MAX_RATIO * sizes["graphs_fp32"] + OVERHEAD_BYTES
+        bound = int(MAX_RATIO * sizes["graphs_fp32"]) + OVERHEAD_BYTES
         work.checks.append(at_most("size of the int8 graphs beside the fp32 ones, bytes", sizes["graphs"], bound))
     return sizes
 

@@ -55,13 +55,17 @@ def _data(content: dict[str, Any], min_users: int | None) -> str:
         lines.append("- no dataset was at hand when the bundle was made: `completions.tsv` is empty")
     else:
         lines.append(f"- completions and measurements from the dataset with manifest sha256 `{lineage['data']}`")
-    lines.append(
-        f"- every query that was learnt was issued by at least {min_users} different users"
-        if min_users is not None
-        else "- how many users issued each query that was learnt is written in the manifest of that dataset"
-    )
+    lines.append(_anonymity(min_users))
     lines.append("- nothing is sent anywhere at run time; `blocklist.txt` is empty and may be filled, a phrase a line")
     return "\n".join(lines)
+
+
+def _anonymity(min_users: int | None) -> str:
+    if min_users is None:
+        return "- how many users issued each query that was learnt stands in the manifest of the training dataset"
+    if min_users == 1:
+        return "- queries of single users were learnt too (K = 1): the data is taken to be public or synthetic"
+    return f"- every query that was learnt was issued by at least {min_users} different users"
 
 
 def _size(content: dict[str, Any]) -> str:

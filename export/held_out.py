@@ -12,11 +12,11 @@ from mtn_edge.runtime.suggester import Suggester
 
 LIST = 8
 """Suggestions that are compared."""
-MIN_AGREEMENT = 0.8
+MIN_AGREEMENT = 0.9
 """Smallest share of lists with the same first suggestion in int8 as in float32."""
 MAX_MRR_DROP = 0.02
 """Largest loss of mean reciprocal rank."""
-MAX_NATS = 0.05
+MAX_NATS = 0.02
 """Largest rise of the loss of a token, in nats."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

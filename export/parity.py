@@ -20,7 +20,7 @@ from mtn_edge.tokenizer import EOS, PAD, SPECIALS
 
 FP32_BOUND = 1e-4
 """Largest difference of a score per token, and of a cached key or value, between PyTorch and a float32 graph."""
-INT8_BOUND = 0.05
+INT8_BOUND = 0.03
 """Largest mean difference per token between PyTorch's score of a hypothesis and an int8 graph's."""
 BEAMS = (1, 4, 8)
 Key = TypeVar("Key", bound=Hashable)
