@@ -15,7 +15,6 @@ from export.encode_graph import build_encode
 from export.suggest_graph import build_suggest
 from export.weights import graph_tensors
 from mtn_edge.config import ModelConfig
-from quantize.int8 import Int8Weight
 from quantize.plan import Precision, Weights, apply_plan, precision_of
 
 
@@ -94,8 +93,3 @@ def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 yield from nodes_of(attribute.g)
-
-
-def int8_matrices(weights: Weights) -> int:
-    """How many matrices are stored as int8."""
-    return sum(isinstance(weight, Int8Weight) for weight in weights.values())

@@ -8,7 +8,7 @@ a device without PyTorch can repeat the comparison.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,10 +39,6 @@ class Reference:
     tokens: list[list[int]]
     """Live hypotheses, best first, without `<pad>`."""
     scores: list[float]
-
-    def to_json(self) -> dict[str, Any]:
-        """The case as `golden.json` holds it."""
-        return asdict(self)
 
 
 def record_references(

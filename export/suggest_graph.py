@@ -22,13 +22,12 @@ import onnx
 from export.graph_builder import BOOL, FLOAT, INT32, INT64, Carry, GraphBuilder, Shape
 from export.graph_layers import Layers, zeros
 from mtn_edge.config import ModelConfig
+from mtn_edge.runtime.engine import DEAD
 from mtn_edge.tokenizer import BOS, EOS, PAD
 from quantize.plan import Weights
 
 IMPOSSIBLE = -1e9
 """Log-probability of a forbidden token."""
-DEAD = -1e8
-"""A hypothesis with this score or less broke the table's rules somewhere."""
 
 
 @dataclass(frozen=True)
