@@ -67,6 +67,10 @@ def test_the_pair_that_tells_most_is_shown() -> None:
     elsewhere = Probe(["e", "f"], "rome", ["rome"])
     assert telling_pair([plain, same, right, other, elsewhere]) == (right, other)
     assert telling_pair([plain, same]) == (plain, same)
+    twin = Probe(["g", "h"], "jaguar price", ["jaguar price"])
+    assert telling_pair([right, twin]) is None  # the same query tells nothing
+    again = Probe(["i", "j"], "jaguar zoo", ["jaguar zoo", "jaguar sounds"])
+    assert telling_pair([right, other, again]) == (right, other)  # the first of equals
     assert telling_pair([plain, elsewhere]) is None
     assert telling_pair([]) is None
 

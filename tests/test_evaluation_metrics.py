@@ -56,11 +56,20 @@ def test_bleu_by_hand() -> None:
     assert score[0] == pytest.approx(100 * math.prod(precisions) ** (1 / 4))
 
 
-def test_bleu_is_sacrebleus_corpus_bleu() -> None:
+@pytest.mark.parametrize(
+    ("hypotheses", "references"),
+    [
+        (
+            ["cheap flights to rome", "", "rome hotels", "what is a b c d"],
+            ["cheap flights to milan", "weather", "hotels rome", "what is a b d"],
+        ),
+        (["a b c x y"], ["a b c d e"]),  # no four words right: smoothed
+        (["a", ""], ["b", "c"]),
+    ],
+)
+def test_bleu_is_sacrebleus_corpus_bleu(hypotheses: list[str], references: list[str]) -> None:
     from sacrebleu.metrics.bleu import BLEU
 
-    hypotheses = ["cheap flights to rome", "", "rome hotels", "what is a b c d"]
-    references = ["cheap flights to milan", "weather", "hotels rome", "what is a b d"]
     ours = metrics.bleu(metrics.bleu_counts(hypotheses, references).sum(axis=0))
     theirs = BLEU(tokenize="none").corpus_score(hypotheses, [references])
     assert ours.tolist() == pytest.approx([theirs.score, *theirs.precisions])

@@ -111,6 +111,9 @@ def test_complete_counts_keys_until_the_bar_shows_the_query() -> None:
     fourth = Script({((), "eb"): ["x", "y", "z", "ebay"], ((), "eba"): ["ebay"]})
     saved = summarize(questions, ask(fourth, questions, progress=nothing), seed=1)["keystrokes_saved"]
     assert saved == pytest.approx((5 - 4) / 5)  # fourth place is outside the bar
+    at_once = Script({((), ""): ["ebay"]})
+    saved = summarize(questions, ask(at_once, questions, progress=nothing), seed=1)["keystrokes_saved"]
+    assert saved == pytest.approx((5 - 1) / 5)  # a tap before the first key
     never = summarize(questions, ask(Script({}), questions, progress=nothing), seed=1)
     assert never["keystrokes_saved"] == 0
     assert never["mrr@10"] == 0
@@ -187,6 +190,8 @@ def test_most_popular_completion() -> None:
     assert session.candidates("new ") == ["new york", "new york times"]
     assert session.candidates("東") == ["東京 天気"]
     assert session.candidates("zzz") == []
+    many = MostPopularCompletion([("a", 99), *((f"a{number}", 1) for number in range(12))])
+    assert many.complete("a") == sorted(f"a{number}" for number in range(12))[:10]
     session.append("news")
     assert session.candidates("new") == ["new york", "news", "new york times"]
     assert session.log_probability("news") is None
