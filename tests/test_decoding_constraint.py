@@ -29,8 +29,8 @@ TEXTS = [
 ]
 TOKENIZER = Tokenizer.train([normalize(text) for text in TEXTS] * 9, 500)
 CONSTRAINT = PrefixConstraint(TOKENIZER.token_bytes)
-# With two tokens of the same bytes, halves of a two-byte letter, a blank inside a token, a control byte.
-TINY = [b"", b"", b"", b"a", b"b", b"ab", b"ba", b" ", b"b ", b" a", b"\xc3", b"\xa9", b"b\xc3", b"\n", b"ab"]
+# With a blank inside a token, a control byte, two tokens of the same bytes, and tokens that end and begin in a letter.
+TINY = [b"", b"", b"", b"a", b"b", b"ab", b"ab", b"b a", b" ", b"b ", b"\n", b"\xc3", b"\xa9", b"b\xc3", b"\xa9a"]
 
 
 def random_prefix(generator: random.Random) -> str:
@@ -112,7 +112,7 @@ def test_accepts_exactly_what_a_brute_force_accepts(prefix: str) -> None:
                 and well_formed(spelt)
             ):
                 right.add(tokens)
-    assert len(right) > 10
+    assert len(right) >= 5
     assert accepted == right
 
 

@@ -1,12 +1,14 @@
 """What a user sees, on random weights: the rules hold whatever the network says, in PyTorch and on ONNX Runtime."""
 
 import dataclasses
+import math
 import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,7 +25,7 @@ from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.engine import Engine, OnnxEngine
 from mtn_edge.runtime.suggester import Session, Suggester, SuggestResult
 from mtn_edge.text import normalize, normalize_prefix
-from mtn_edge.tokenizer import EOS, Tokenizer
+from mtn_edge.tokenizer import EOS, PAD, Tokenizer
 from quantize.plan import uniform_plan
 
 POPULAR = {
@@ -329,6 +331,56 @@ def test_log_probability_counts_the_end_unless_the_query_is_cut(session: Session
         assert session.log_probability(exact)[0] < session.log_probability(long)[0]
 
 
+class SaidBefore:
+    """An engine that gives the rows it was made with."""
+
+    vocab_size, max_tokens, max_queries = len(TOKENIZER), CONFIG.max_tokens, CONFIG.max_queries
+
+    def __init__(self, rows: list[tuple[list[int], float]]) -> None:
+        longest = max(len(tokens) for tokens, _ in rows)
+        self.tokens = np.array([tokens + [PAD] * (longest - len(tokens)) for tokens, _ in rows])
+        self.scores = np.array([score for _, score in rows], dtype=np.float32)
+
+    def start(self) -> None:
+        return None
+
+    def search(self, *_: Any, **__: Any) -> Any:
+        return self.tokens, self.scores
+
+
+def test_segmentations_are_summed_and_what_is_dead_or_unfinished_is_dropped(make: Any) -> None:
+    letters = [TOKENIZER.token_bytes.index(letter) for letter in (b"n", b"e", b"w", b"s")]
+    assert len(TOKENIZER.encode("news")) < 4
+    engine = SaidBefore(
+        [
+            ([*TOKENIZER.encode("newspaper"), EOS], -2.0),
+            ([*TOKENIZER.encode("news"), EOS], -2.5),
+            ([*letters, EOS], -2.5),
+            ([*TOKENIZER.encode("new york"), *TOKENIZER.encode(" h")], -3.0),
+            ([*TOKENIZER.encode("net"), EOS], -1e9),
+        ]
+    )
+    result = make({}, engine=engine).session().suggest("ne", 5)
+    assert [(found.text, round(found.score, 4)) for found in result.suggestions] == [
+        ("news", round(math.log(2) - 2.5, 4)),
+        ("newspaper", -2.0),
+    ]
+    assert result.reason == says.FEW
+
+
+def test_completions_are_looked_up_until_the_list_is_full(make: Any) -> None:
+    popular = {f"nono {n}": 100 - n for n in range(20)} | {"nope": 3, "not": 2, "no": 1}
+    opened = make(popular, denied=("nono",)).session()
+    result = opened.suggest("NO", 2, deadline_ms=0)
+    assert [(found.text, found.source) for found in result.suggestions] == [
+        ("NOpe", "completions"),
+        ("NOt", "completions"),
+    ]
+    total = sum(popular.values())
+    assert result.suggestions[0].score == pytest.approx(math.log(3 / total))
+    assert len(opened.suggest("no", 3, deadline_ms=0).suggestions) == 2
+
+
 def test_json_has_the_fields_of_the_contract(session: Session) -> None:
     document = session.suggest("new", 2).to_json()
     assert list(document) == ["suggestions", "prefix", "session", "reason", "elapsed_ms"]
@@ -339,7 +391,7 @@ def test_random_sessions_and_prefixes(make: Any) -> None:
     generator = random.Random(3)
     suggester = make()
     words = sorted({word for query in POPULAR for word in query.split()})
-    for _ in range(600):
+    for _ in range(300):
         opened = suggester.session([" ".join(generator.choices(words, k=2)) for _ in range(generator.randrange(7))])
         text = " ".join(generator.choices(words, k=3))
         typed = text[: generator.randrange(len(text))]
