@@ -21,6 +21,8 @@ from mtn_edge.errors import UserError
 
 SESSIONS = 25_000
 """Simulated sessions, so that all steps together take less than five minutes on two cores."""
+TRAINING = ("train.epochs=2",)
+"""Settings of the training for the same reason; those of the command line win."""
 PROBES = 400
 """Held-out queries among which sessions to show are looked for."""
 LETTERS = 2
@@ -35,6 +37,11 @@ class Step:
 
     title: str
     arguments: list[str]
+
+    @property
+    def name(self) -> str:
+        """The command without its arguments."""
+        return " ".join(self.arguments[: 2 if self.arguments[0] == "data" else 1])
 
 
 @dataclass
@@ -67,7 +74,7 @@ class Runner:
             console.say(f"demo: this step ended with status {done.returncode}, so the demo ends here.")
             raise typer.Exit(done.returncode)
         result = json.loads(done.stdout) if self.as_json else None
-        self.steps.append({"command": line, "seconds": round(seconds, 1), "result": result})
+        self.steps.append({"name": step.name, "command": line, "seconds": round(seconds, 1), "result": result})
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ def demo(
 def main_steps(output: Path, *, sessions: int, settings: Sequence[str], seed: int, force: bool) -> list[Step]:
     """From nothing to a measured bundle, all in the folder `output`."""
     log, dataset, checkpoint, bundle = (str(output / name) for name in ("log.tsv", "dataset", "checkpoint", "bundle"))
-    chosen = [part for setting in settings for part in ("--set", setting)]
+    chosen = [part for setting in (*TRAINING, *settings) for part in ("--set", setting)]
     drawn = ["--seed", str(seed)]
     again = ["--force"] if force else []
     return [
@@ -219,7 +226,7 @@ def _finish(runner: Runner, output: Path, seconds: float) -> None:
         [
             "",
             f"Done in {seconds:.0f} s.",
-            *(f"  {step['seconds']:6.1f} s  {step['command'].split(' -', 1)[0]}" for step in runner.steps),
+            *(f"  {step['seconds']:6.1f} s  {step['name']}" for step in runner.steps),
             f"The bundle: {places['bundle']}",
             f"Its quality, a page with plots: {places['quality']}",
             f"Its cost, a page with plots: {places['cost']}",

@@ -21,8 +21,8 @@ Split = Literal["train", "valid", "test"]
 
 
 def evaluate(
-    dataset: Annotated[Path, typer.Argument(help="Folder of the dataset.")],
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Folders of bundles and checkpoints.")],
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of the dataset.")],
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL", help="Folders of bundles and checkpoints.")],
     task: Annotated[
         Literal["suggest", "complete", "both"], typer.Option(help="The next query, the end of a query, or both.")
     ] = "both",

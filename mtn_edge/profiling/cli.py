@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def profile(
-    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="Folders of bundles.")],
+    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE", help="Folders of bundles.")],
     data: Annotated[
         Path | None,
         typer.Option(help="Type the queries of this dataset's test split (without it, the bundle's golden ones)."),
