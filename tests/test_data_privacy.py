@@ -105,17 +105,21 @@ def test_nothing_dropped_is_in_the_dataset(
     tmp_path_factory: pytest.TempPathFactory, planted: list[Any], repeats: int, unseen: str
 ) -> None:
     folder = tmp_path_factory.mktemp("planted")
-    lines = []
+    lines = [f"5\t{unseen}\tnot a time\t\t\n"]
     for user in range(10):
-        lines += [f"{user}\t{text}\t2006-03-{1 + user:02} 10:0{at}:00\t\t\n" for at, text in enumerate(("a b", "c"))]
-    for number, (_, (text, _)) in enumerate(planted):
-        # Often by one user is still one user.
-        lines += [f"{number % 3}\t{text}\t2006-03-0{1 + number % 3} 10:0{3 + time}:00\t\t\n" for time in range(repeats)]
-    lines.append(f"5\t{unseen}\tnot a time\t\t\n")
+        day = f"2006-03-{1 + user:02}"
+        lines += [f"{user}\t{text}\t{day} 10:0{at}:00\t\t\n" for at, text in enumerate(("a b", "c"))]
+        for cause, (text, _) in planted:
+            # Personal text is known to all; what the gate must catch is known to few, who repeat it.
+            times = (user < 3) * repeats if cause == "below_min_users" else 1
+            lines += [f"{user}\t{text}\t{day} 10:0{3 + time}:00\t\t\n" for time in range(times)]
     (folder / "log.tsv").write_text("".join(lines))
     report = prepare([folder / "log.tsv"], folder / "dataset", PrepareSettings(min_users=5, vocab_size=400))
+    for cause in ("email", "number", "phone"):
+        assert report["personal"][cause] == 10 * sum(found == cause for found, _ in planted)
+    few = {text.lower() for cause, (text, _) in planted if cause == "below_min_users"}
+    assert report["unique_queries"] == {"in": 2 + len(few), "kept": 2}
     assert report["rows"]["kept"] == 20
-    assert report["rows"]["personal"] + report["rows"]["below_min_users"] == repeats * len(planted)
     everything = "\n".join(texts_of(folder / "dataset")).lower()
     assert "a b" in everything
     for secret in (unseen, *(secret for _, (_, secret) in planted)):

@@ -55,7 +55,7 @@ def read_lines(path: Path, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Lines]
 
 
 def _blocks(path: Path, chunk_bytes: int) -> Iterator[bytes]:
-    """Blocks of whole lines, each ending in a line feed, without carriage returns before it."""
+    """Blocks of whole lines, each ending in a line feed."""
     if path.is_dir():
         raise UserError(f"`{path}` is a folder, not a log file", code="wrong-kind", hint="name the files in it")
     with path.open("rb") as plain:
@@ -79,10 +79,10 @@ def _whole_lines(path: Path, source: BufferedReader | gzip.GzipFile, chunk_bytes
             if len(rest) > MAX_LINE_BYTES:
                 raise _not_text(path, f"it holds a line longer than {MAX_LINE_BYTES:,} bytes")
             continue
-        yield (rest + chunk[:end]).replace(b"\r\n", b"\n")
+        yield rest + chunk[:end]
         rest = chunk[end:]
     if rest:
-        yield rest.removesuffix(b"\r") + b"\n"
+        yield rest + b"\n"
 
 
 def _check_text(path: Path, head: bytes) -> bytes:
@@ -113,7 +113,7 @@ def _to_lines(block: bytes, first: int) -> Lines:
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == 0x0A) + 1
     offsets = np.concatenate([[0], ends]).astype(np.int32)
     whole = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(block))
-    return Lines(first, pc.ascii_rtrim(whole, characters="\n"), fallback)
+    return Lines(first, pc.ascii_rtrim(whole, characters="\r\n"), fallback)
 
 
 def _decode(row: bytes) -> str:
