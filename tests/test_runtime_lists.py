@@ -62,6 +62,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: bytes) -> None:
         ("Bad  Phrase", ["bad phrase", "a BAD phrase here", "bad-phrase"], ["bad", "phrase bad", "bad good phrase"]),
         ("straße", ["STRASSE", "strasse", "straße 5"], ["strass", "strassen"]),
         ("नमस्ते", ["नमस्ते जी"], ["नमस"]),
+        ("色情", ["色情", "色情网站", "免费色情 new"], ["色", "情色"]),
         ("4chan", ["4chan org"], ["chan", "44chan"]),
     ],
 )

@@ -1,4 +1,7 @@
-"""Words and phrases that are never suggested: whole words only, so that innocent words which contain one survive."""
+"""Words and phrases that are never suggested: whole words only, so that innocent words which contain one survive.
+
+Where a script writes no blanks between words (Chinese, Japanese, Thai and others), an entry is found anywhere.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from pathlib import Path
 
 from mtn_edge.errors import UserError
 from mtn_edge.text import normalize
+
+_UNSPACED = ("CJK ", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+"""How the names of letters begin whose scripts write no blanks between words."""
 
 
 def fold(text: str) -> str:
@@ -51,6 +57,11 @@ class Blocklist:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """The runs of letters, marks and digits of `text`, folded."""
-    spaced = "".join(letter if unicodedata.category(letter)[0] in "LMN" else " " for letter in fold(text))
-    return tuple(spaced.split())
+    """The runs of letters, marks and digits of `text`, folded; where no blanks are written, each letter is a word."""
+    return tuple("".join(map(_spaced, fold(text))).split())
+
+
+def _spaced(letter: str) -> str:
+    if unicodedata.category(letter)[0] not in "LMN":
+        return " "
+    return f" {letter} " if unicodedata.name(letter, "").startswith(_UNSPACED) else letter
