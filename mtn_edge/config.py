@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,6 +182,12 @@ def check(config: Config) -> Config:
     for name, rate in {"train.learning_rate": train.learning_rate, "train.clip_norm": train.clip_norm}.items():
         if not rate > 0:
             raise _bad_value(name, rate, "above 0")
+    for name, amount in {"train.warmup_steps": train.warmup_steps, "train.weight_decay": train.weight_decay}.items():
+        if not amount >= 0:
+            raise _bad_value(name, amount, "at least 0")
+    for name in ("learning_rate", "clip_norm", "weight_decay"):
+        if math.isinf(getattr(train, name)):
+            raise _bad_value(f"train.{name}", getattr(train, name), "finite")
     return config
 
 
