@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = data("synth", "-o", folder / "log.tsv", "--sessions", "3000", "--json")
     assert made.returncode == 0
     assert json.loads(made.stdout)["sessions"] == 3000
-    prepared = data("prepare", folder / "log.tsv", "-o", folder / "dataset", "--min-users", "3", "--json")
+    prepared = data("prepare", folder / "log.tsv", "-o", folder / "dataset", "--min-users", "1", "--json")
     assert prepared.returncode == 0
     assert json.loads(prepared.stdout) == json.loads((folder / "dataset" / "report.json").read_text())
     return folder
@@ -65,7 +65,7 @@ def test_force_replaces_a_dataset_and_nothing_else(folder: Path) -> None:
         f"error: `{folder / 'dataset'}` exists already and nothing is overwritten;"
         " choose another name with -o, or replace it with --force.\n"
     )
-    assert data("prepare", log, "-o", folder / "dataset", "--min-users", "3", "--force").returncode == 0
+    assert data("prepare", log, "-o", folder / "dataset", "--min-users", "1", "--force").returncode == 0
     strange = data("prepare", log, "-o", log, "--force")
     assert strange.returncode == 1
     assert "mtn-edge did not write" in strange.stderr
@@ -110,6 +110,7 @@ def test_stats_as_words_and_as_a_document(folder: Path) -> None:
     known = {query for session in sessions["train"] for query in session}
     tested = [query for session in sessions["test"] for query in session]
     assert document["test_seen_in_train"]["queries"] == pytest.approx(sum(q in known for q in tested) / len(tested))
+    assert 0 < document["test_seen_in_train"]["unique_queries"] < document["test_seen_in_train"]["queries"] < 1
     used = {token for query in known for token in dataset.tokenizer.encode(query)}
     assert document["vocabulary"]["used_in_train"] == len(used)
     assert document["top_queries"][0] == dict(zip(("query", "count"), dataset.popularity()[0], strict=True))

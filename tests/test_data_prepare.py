@@ -95,12 +95,12 @@ def test_a5_header_bom_crlf_and_rows_of_both_widths(tmp_path: Path) -> None:
         b"5\tone\t2006-03-01 10:00:00\r\n"
         b"5\ttwo\t2006-03-01 10:01:00\t1\thttp://www.two.example\r\n"
         b"\r\n"
-        b"5\tthree\t2006-03-01 10:02:00\t\t\r\n"
+        b"5\tthree\t2006-03-01 10:02:00\t2\t\r\n"
         b"5\tfour\t2006-03-01 10:03:00"  # no line end
     )
     sessions, report = made(tmp_path, log, format="auto")
     assert [row["queries"] for row in sessions] == [["one", "two", "three", "four"]]
-    assert sessions[0]["clicks"] == [0, 1, 0, 0]
+    assert sessions[0]["clicks"] == [0, 1, 1, 0]  # a rank alone is a click, too
     assert report["files"] == [{"name": "log.tsv", "lines": 6, "header": 1, "blank": 1, "rows": 4, "rejected": 0}]
 
 

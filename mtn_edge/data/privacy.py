@@ -35,7 +35,6 @@ _EMAIL = re.compile(
 _SEVEN_DIGITS = re.compile(r"(?:\d\D{0,3}){7}")
 _HARMLESS = re.compile(
     r"(?<![\d:])\d{1,2}:\d{2}(?::\d{2})?(?![\d:])"  # times
-    r"|(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?!\.?\d)"  # network addresses
     r"|(?<![\d./-])(?:[0-3]?\d([./-])[0-3]?\d\1(?:1\d|20)\d\d|(?:1\d|20)\d\d([./-])[0-3]?\d\2[0-3]?\d)(?![./-]?\d)"
     r"|(?<!\d )(?<![\d+])[0-3]?\d [0-3]?\d (?:1\d|20)\d\d(?! ?\d)"
 )
@@ -55,9 +54,10 @@ def personal(query: str) -> Cause | None:
     text = _HARMLESS.sub(",", query)
     chains = [(found.group(), re.findall(r"\d+", found.group())) for found in _CHAIN.finditer(text)]
     chains = [(chain, groups) for chain, groups in chains if not all(map(_YEAR.fullmatch, groups))]
-    if any(_is_card("".join(groups)) for _, groups in chains):
+    long = ["".join(groups) for _, groups in chains if _is_long(groups)]
+    if any(map(_is_card, long)):
         return "card"
-    if _RUN.search(text) or _SOCIAL_SECURITY.search(text) or any(_is_long(groups) for _, groups in chains):
+    if long or _RUN.search(text) or _SOCIAL_SECURITY.search(text):
         return "number"
     if _LOCAL_PHONE.search(text) or any(_is_phone(chain, groups) for chain, groups in chains):
         return "phone"
@@ -77,7 +77,7 @@ def _is_card(digits: str) -> bool:
 
 def _is_long(groups: list[str]) -> bool:
     digits = sum(map(len, groups))
-    return digits >= 13 and digits >= 3 * len(groups)
+    return digits >= 13 and digits >= 3 * len(groups)  # counting up to twenty is no account
 
 
 def _is_phone(chain: str, groups: list[str]) -> bool:
