@@ -89,6 +89,7 @@ def test_an_empty_split_is_named(tiny_dataset: Path, tmp_path: Path) -> None:
     (dataset / folders.MANIFEST).unlink()
     folders.write_manifest(dataset, "dataset", {})
     assert "has no sessions in its valid split" in refused(dataset, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
 
 
 def test_what_a_checkpoint_holds(tiny_dataset: Path, tmp_path: Path) -> None:
@@ -136,13 +137,13 @@ def vocabulary(dataset: Path) -> int:
     return len(Tokenizer.load(dataset / "tokenizer.json"))
 
 
-def interrupt(dataset: Path, output: Path, **changes: object) -> Path:
+def interrupt(made_from: Path, output: Path, **changes: object) -> Path:
     """What an interrupted run leaves behind."""
     from dataclasses import asdict, replace
 
     config = settings()
-    config = replace(config, model=replace(config.model, vocab_size=vocabulary(dataset)))
-    sha = folders.read_manifest(dataset, "dataset")["manifest_sha256"]
+    config = replace(config, model=replace(config.model, vocab_size=vocabulary(made_from)))
+    sha = folders.read_manifest(made_from, "dataset")["manifest_sha256"]
     run = {"config": asdict(config), "dataset": sha, **changes}
     place = Workplace(output).folder
     place.mkdir()
@@ -270,7 +271,7 @@ def test_parts_that_do_not_fit_are_named(tiny_checkpoint: Path, tmp_path: Path) 
         "a", config("d_model = 32", "d_model = 48")
     )
     assert "it lacks `decoder_layers.1" in broken("b", config("decoder_layers = 1", "decoder_layers = 2"))
-    assert "it holds `query_norm.bias`" in broken("c", config('norm = "pre"', 'norm = "post"'))
+    assert "it holds `decoder_norm.bias`" in broken("c", config('norm = "pre"', 'norm = "post"'))
     assert "it lacks `projection.weight`" in broken("d", weights(lambda x: x.pop("projection.weight")))
     assert f"it has {tokens} tokens and `model.vocab_size` is 500" in broken(
         "e", config(f"vocab_size = {tokens}", "vocab_size = 500")

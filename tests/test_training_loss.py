@@ -3,22 +3,18 @@
 import itertools
 import json
 import math
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from mtn_edge.training.module import TrainingModule, learning_rate, mean_loss, token_loss
-
 from mtn_edge.config import Config, ModelConfig, TrainConfig, override, preset
 from mtn_edge.data.batches import IGNORE, Batch
 from mtn_edge.models.mtn import MTN, build
 from mtn_edge.tokenizer import BOS, EOS, PAD
 from mtn_edge.training.checkpoint import load_checkpoint
+from mtn_edge.training.module import TrainingModule, learning_rate, mean_loss, token_loss
 from mtn_edge.training.run import train_model
 from mtn_edge.training.state import Progress
 

@@ -10,11 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what Lightning's imports deprecate is not the user's concern
-    import lightning
-    import lightning.pytorch as pl
-
+import lightning
+import lightning.pytorch as pl
 import numpy as np
 import torch
 
@@ -72,13 +69,14 @@ def train_model(
     data = Dataset.open(dataset)
     config = check(replace(config, model=replace(config.model, vocab_size=len(data.tokenizer))))
     run = {"config": asdict(config), "dataset": data.manifest["manifest_sha256"]}
-    state = workplace.enter(run, resume=resume, force=force)
+    state = workplace.find(run, resume=resume, force=force)
     if resume:
         say("nothing to resume: training starts anew" if state is None else f"resuming at step {state.progress.step:,}")
     split = _Split.of(data, config)
     torch.manual_seed(config.train.seed)
     model = build(config.model)
     if state is None:
+        workplace.make()
         state = TrainingState(run=run, progress=Progress(), tensors={})
     else:
         model.load_state_dict(state.part("model"))

@@ -32,13 +32,13 @@ class Workplace:
         self.output = output
         self.folder = output.parent / f".{output.name}.training"
 
-    def enter(self, run: dict[str, Any], *, resume: bool, force: bool) -> TrainingState | None:
-        """Makes the folder ready.
+    def find(self, run: dict[str, Any], *, resume: bool, force: bool) -> TrainingState | None:
+        """Looks for an interrupted run, before anything is written or removed.
 
         Args:
             run: what is asked for now.
             resume: go on with an interrupted run.
-            force: throw an interrupted run away (without `resume`), and replace an existing output.
+            force: an interrupted run may be thrown away (without `resume`), an existing output replaced.
 
         Returns:
             The state to go on from; None for a new run.
@@ -58,16 +58,19 @@ class Workplace:
                 code="interrupted-run",
                 hint="go on with --resume, or throw it away with --force",
             )
+        return None
+
+    def make(self) -> None:
+        """Makes the folder for a new run, in place of what an earlier one left."""
         self._clear()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True)
         except OSError as error:
             raise UserError(
                 f"`{self.folder}` cannot be written ({error.strerror})",
                 code="not-writable",
                 hint="choose another folder with -o",
             ) from error
-        return None
 
     def is_finished(self, *, force: bool) -> bool:
         """Whether the checkpoint stands; gives it its name first when a kill came just before that.
