@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from export.graphs import build_graphs
 from mtn_edge.config import ModelConfig
+from mtn_edge.decoding.prefix_constraint import PrefixConstraint
 from mtn_edge.decoding.torch_engine import TorchEngine
 from mtn_edge.errors import UserError
 from mtn_edge.models.mtn import build
 from mtn_edge.runtime import suggester as says
 from mtn_edge.runtime.blocklist import Blocklist, fold
 from mtn_edge.runtime.completions import Completions
-from mtn_edge.runtime.engine import Engine, OnnxEngine
+from mtn_edge.runtime.engine import DEAD, Engine, OnnxEngine
 from mtn_edge.runtime.suggester import Session, Suggester, SuggestResult
 from mtn_edge.text import normalize, normalize_prefix
 from mtn_edge.tokenizer import EOS, PAD, Tokenizer
@@ -60,19 +61,20 @@ CONFIG = ModelConfig(
 MAX_STEPS = CONFIG.max_tokens + 1
 
 
+def both_engines(folder: Path, config: ModelConfig) -> dict[str, Engine]:
+    """Random weights that like to end, in PyTorch and on ONNX Runtime."""
+    torch.manual_seed(5)
+    model = build(config).eval()
+    with torch.no_grad():
+        model.decoder_norm.bias.copy_(4 * model.embedding.weight[EOS])  # type: ignore[union-attr, operator]
+    state = {name: value.numpy() for name, value in model.state_dict().items()}
+    build_graphs(state, config, uniform_plan("fp32")).save(folder)
+    return {"torch": TorchEngine(model), "onnx": OnnxEngine(folder, dataclasses.asdict(config))}
+
+
 @pytest.fixture(scope="module", params=["torch", "onnx"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    torch.manual_seed(5)
-    model = build(CONFIG).eval()
-    with torch.no_grad():  # random weights that like to end
-        model.decoder_norm.bias.copy_(4 * model.embedding.weight[EOS])  # type: ignore[union-attr, operator]
-    if request.param == "torch":
-        return TorchEngine(model)
-    folder: Path = tmp_path_factory.mktemp("graphs")
-    build_graphs(
-        {name: value.numpy() for name, value in model.state_dict().items()}, CONFIG, uniform_plan("fp32")
-    ).save(folder)
-    return OnnxEngine(folder, dataclasses.asdict(CONFIG))
+    return both_engines(tmp_path_factory.mktemp("graphs"), CONFIG)[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +157,7 @@ def test_every_suggestion_begins_with_what_was_typed(session: Session, typed: st
     assert (result.prefix, result.session) == (typed, ["new york", "restaurants near me"])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12), st.integers(1, 12))
 def test_the_rules_hold_for_any_text(session: Session, typed: str, k: int) -> None:
     check(session.suggest(typed, k), typed, k)
@@ -331,6 +333,24 @@ def test_log_probability_counts_the_end_unless_the_query_is_cut(session: Session
         assert session.log_probability(exact)[0] < session.log_probability(long)[0]
 
 
+@pytest.mark.parametrize("memory", ["all", "last"])
+def test_onnx_runtime_gives_what_pytorch_gives(tmp_path: Path, memory: Literal["all", "last"]) -> None:
+    engines = both_engines(tmp_path, dataclasses.replace(CONFIG, memory=memory))
+    constraint = PrefixConstraint(TOKENIZER.token_bytes)
+    states = {name: engine.start() for name, engine in engines.items()}
+    for query in ("new york", "jobs for teachers", "menu"):
+        states = {name: engine.append(TOKENIZER.encode(query), states[name]) for name, engine in engines.items()}
+        for prefix, beam in (("", 1), ("n", 4), ("res", 8), ("東", 16)):
+            table, start = constraint.table(prefix.encode())
+            (tokens, scores), (right_tokens, right_scores) = (
+                engines[name].search(states[name], table, start, beam=beam, max_steps=MAX_STEPS)
+                for name in ("onnx", "torch")
+            )
+            alive = right_scores > DEAD
+            assert (tokens[alive] == right_tokens[alive]).all()
+            assert scores[alive] == pytest.approx(right_scores[alive], abs=1e-4)
+
+
 class SaidBefore:
     """An engine that gives the rows it was made with."""
 
@@ -391,7 +411,7 @@ def test_random_sessions_and_prefixes(make: Any) -> None:
     generator = random.Random(3)
     suggester = make()
     words = sorted({word for query in POPULAR for word in query.split()})
-    for _ in range(300):
+    for _ in range(200):
         opened = suggester.session([" ".join(generator.choices(words, k=2)) for _ in range(generator.randrange(7))])
         text = " ".join(generator.choices(words, k=3))
         typed = text[: generator.randrange(len(text))]
