@@ -25,6 +25,7 @@ TOKENIZER = Tokenizer.train(["new york hotels", "restaurants near me", "東京 �
         ("ΟΔΟΣ", "οδοσ"),
         ("İstanbul", "i\u0307stanbul"),
         ("\u200fمطعم\u200e", "مطعم"),
+        ("cafe\u200b\u0301", "café"),
         ("👩\u200d🏫 jobs", "👩\u200d🏫 jobs"),
         ('20" tv', '20" tv'),
         ("\x00", ""),
