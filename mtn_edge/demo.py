@@ -25,6 +25,8 @@ TRAINING = ("train.epochs=2",)
 """Settings of the training for the same reason; those of the command line win."""
 PROBES = 400
 """Held-out queries among which sessions to show are looked for."""
+EARLIER = (2, 4)
+"""Earlier queries of a session that is shown, fewest and most."""
 LETTERS = 2
 """Characters typed in what is shown."""
 SHOWN = 5
@@ -181,10 +183,10 @@ def suggestion_steps(output: Path) -> list[Step]:
 
 
 def probe(suggester: Any, sessions: Sequence[Sequence[str]]) -> list[Probe]:
-    """What is suggested for the first held-out queries that have two queries before them."""
+    """What is suggested for the first held-out queries that have a few queries before them."""
     probes: list[Probe] = []
     for queries in sessions:
-        for place in range(2, len(queries)):
+        for place in range(EARLIER[0], min(len(queries), EARLIER[1] + 1)):
             if len(probes) == PROBES:
                 return probes
             earlier, query = list(queries[:place]), queries[place]

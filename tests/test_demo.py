@@ -93,12 +93,16 @@ class Fake:
         return Answer([prefix + "!"])
 
 
-def test_probes_are_new_queries_with_two_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_are_new_queries_with_two_to_four_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
-    sessions = [["one", "two", "three", "one", "is"], ["a", "b"], ["p", "q", "rest"]]
+    sessions = [["one", "two", "three", "one", "five", "sixth"], ["a", "b"], ["p", "q", "rest", "is"]]
     probes = probe(fake, sessions)
-    assert fake.asked == [(["one", "two"], "th"), (["p", "q"], "re")]
-    assert [each.suggestions for each in probes] == [["th!"], ["re!"]]
-    assert [each.typed for each in probes] == ["th", "re"]
+    assert fake.asked == [
+        (["one", "two"], "th"),
+        (["one", "two", "three", "one"], "fi"),
+        (["p", "q"], "re"),
+    ]
+    assert [each.suggestions for each in probes] == [["th!"], ["fi!"], ["re!"]]
+    assert [each.typed for each in probes] == ["th", "fi", "re"]
     monkeypatch.setattr(demo, "PROBES", 1)
     assert len(probe(Fake(), sessions)) == 1
