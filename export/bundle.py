@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -158,19 +159,33 @@ def _check_against_pytorch(work: _Work, engine: OnnxEngine) -> list[parity.Refer
     from mtn_edge.decoding.torch_engine import TorchEngine
 
     say("comparing the graphs with PyTorch")
-    pytorch = TorchEngine(work.checkpoint.model)
-    suggester = work.suggester(engine)
-    references = parity.record_references(
-        pytorch,
-        suggester.constraint,
-        prefixes=_prefixes(work.checkpoint.tokenizer),
-        max_steps=work.model.max_tokens + 1,
-        seed=work.seed,
-    )
-    work.checks.append(parity.check_states(pytorch, engine, seed=work.seed))
-    work.checks += parity.check_searches(engine, suggester.constraint, references)
+    constraint = work.suggester(engine).constraint
+    with _one_thread():
+        pytorch = TorchEngine(work.checkpoint.model)
+        references = parity.record_references(
+            pytorch,
+            constraint,
+            prefixes=_prefixes(work.checkpoint.tokenizer),
+            max_steps=work.model.max_tokens + 1,
+            seed=work.seed,
+        )
+        work.checks.append(parity.check_states(pytorch, engine, seed=work.seed))
+    work.checks += parity.check_searches(engine, constraint, references)
     require(work.checks, "the graphs do not compute what PyTorch computes")
     return references
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """PyTorch on one thread: a step is so small that threads wait for each other longer than they work."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _samples(work: _Work, reference: Suggester) -> dict[str, list[held_out.Pair]]:
