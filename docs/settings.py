@@ -19,7 +19,7 @@ def render() -> str:
         "# Settings",
         "",
         "`train` takes them from a preset, then from `--config FILE.toml`, then from `--set section.key=value`; the",
-        "later wins. The resolved ones lie in the checkpoint's `config.toml`. `python docs/settings.py` writes this page.",
+        "later wins. The resolved ones lie in the checkpoint's `config.toml`. Written by `python docs/settings.py`.",
     ]
     configs = [preset(name) for name in PRESETS]
     for section in dataclasses.fields(configs[0]):
