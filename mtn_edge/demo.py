@@ -21,7 +21,7 @@ from mtn_edge.errors import UserError
 
 SESSIONS = 25_000
 """Simulated sessions, so that all steps together take less than five minutes on two cores."""
-TRAINING = ("train.epochs=2",)
+TRAINING = ("train.epochs=3",)
 """Settings of the training for the same reason; those of the command line win."""
 PROBES = 400
 """Held-out queries among which sessions to show are looked for."""
