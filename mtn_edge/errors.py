@@ -39,7 +39,7 @@ class GateError(UserError):
     exit_code = EXIT_GATE
 
 
-class InterruptedRun(UserError):
+class InterruptedRunError(UserError):
     """The user stopped a run that can go on later."""
 
     exit_code = EXIT_INTERRUPTED

@@ -59,7 +59,7 @@ def train_model(
 
     Raises:
         UserError: something about the input, the settings, the output or the device is wrong, or training diverged.
-        InterruptedRun: Ctrl-C; the state is saved.
+        InterruptedRunError: Ctrl-C; the state is saved.
     """
     workplace = Workplace(output)
     if resume and workplace.is_finished(force=force):

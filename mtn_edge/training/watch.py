@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mtn_edge.data.batches import IGNORE, Batch
-from mtn_edge.errors import InterruptedRun, UserError
+from mtn_edge.errors import InterruptedRunError, UserError
 from mtn_edge.tokenizer import PAD
 from mtn_edge.training.module import TrainingModule, learning_rate, mean_loss
 from mtn_edge.training.state import TrainingState, save_state
@@ -182,9 +182,9 @@ def stop_on_interrupt(watch: Watch) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def interrupted_run(where: str) -> InterruptedRun:
+def interrupted_run(where: str) -> InterruptedRunError:
     """The sentence for Ctrl-C."""
-    return InterruptedRun(
+    return InterruptedRunError(
         f"training was interrupted {where}", code="interrupted", hint="go on with the same command and --resume"
     )
 
