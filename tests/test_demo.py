@@ -1,4 +1,5 @@
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -12,8 +13,13 @@ from mtn_edge.demo import Probe, probe, telling_pair
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    # A network this small is trained fastest by one thread, however busy the machine is.
     return subprocess.run(
-        [sys.executable, "-m", "mtn_edge", *map(str, arguments)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "mtn_edge", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
 
 
