@@ -36,7 +36,7 @@ def main() -> None:
         "machine": describe_machine(),
         "versions": describe_versions(),
         "goals": goals,
-        "bundle": str(bundle),
+        "bundle": bundle.name,
         "sessions": len(sessions),
         "rows": rows,
     }

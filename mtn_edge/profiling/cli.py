@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 
 def profile(
-    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE", help="Folders of bundles.")],
+    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE", help="What `quantize` wrote.")],
     data: Annotated[
         Path | None,
-        typer.Option(help="Type the queries of this dataset's test split (without it, the bundle's golden ones)."),
+        typer.Option(
+            metavar="DATASET", help="Type the queries of its test split (without it, the bundle's golden ones)."
+        ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of one call.")] = 1,
-    report: Annotated[Path | None, typer.Option(help="Write a page with plots to this HTML file.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page with plots.")] = None,
     seed: SeedOption = 1,
     as_json: JsonFlag = False,
     force: ForceFlag = False,

@@ -42,7 +42,8 @@ def words(profiles: Profiles) -> str:
 def about(profiles: Profiles, source: str) -> str:
     """What was measured on what, in sentences."""
     first = next(iter(profiles.values())).figures
-    presses = ", ".join(f"{profile.figures['keystroke_ms']['count']:,}" for profile in profiles.values())
+    counts = {profile.figures["keystroke_ms"]["count"] for profile in profiles.values()}
+    presses = " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
     return (
         f"{presses} key presses of {source}, {first['suggestions']} suggestions each, {first['threads']}"
         f" thread{'s' if first['threads'] > 1 else ''}, after a warm-up of {first['warm_up']} requests; loading is the"
