@@ -14,7 +14,7 @@ from mtn_edge.errors import EXIT_GATE, missing_extra
 
 def quantize(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="What `train` wrote.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="BUNDLE", help="Folder to write.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="BUNDLE", help="The new bundle.")],
     int8: Annotated[bool, typer.Option("--int8", help="8-bit weights, activations quantized as they come.")] = False,
     fp32: Annotated[bool, typer.Option("--fp32", help="32-bit weights, equal to PyTorch.")] = False,
     data: Annotated[
@@ -36,15 +36,17 @@ def quantize(
             raise missing_extra(package, "train", "making a bundle")
     from export.bundle import write_bundle
 
-    manifest = write_bundle(checkpoint, out, precision="int8" if int8 else "fp32", dataset=data, force=force, seed=seed)
+    manifest = write_bundle(
+        checkpoint, output, precision="int8" if int8 else "fp32", dataset=data, force=force, seed=seed
+    )
     total = sum(entry["bytes"] for entry in manifest["files"].values())
     document = {
-        "bundle": str(out),
+        "bundle": str(output),
         "bytes": total,
         **{name: manifest[name] for name in ("precision", "sizes", "quality", "gates")},
     }
     held = f"{len(manifest['gates'])} gates held"
-    emit(document, as_json=as_json, words=f"{out}: {total / 1e6:.2f} MB, {held}; see {out / 'MODEL_CARD.md'}")
+    emit(document, as_json=as_json, words=f"{output}: {total / 1e6:.2f} MB, {held}; see {output / 'MODEL_CARD.md'}")
 
 
 def verify(

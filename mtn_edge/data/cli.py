@@ -14,7 +14,7 @@ from mtn_edge.errors import missing_extra
 
 app = typer.Typer(help="Search logs to datasets.", no_args_is_help=True, rich_markup_mode=None)
 
-DatasetOut = Annotated[Path, typer.Option("--output", "-o", metavar="DATASET", help="The new dataset folder.")]
+DatasetOut = Annotated[Path, typer.Option("--output", "-o", metavar="DATASET", help="The new dataset.")]
 
 
 class FormatName(StrEnum):
@@ -34,7 +34,7 @@ class SplitBy(StrEnum):
 
 @app.command()
 def prepare(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Log files, plain or gzip.")],
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG", help="Log files, plain or gzip.")],
     output: DatasetOut,
     format: Annotated[  # noqa: A002 (the option's name)
         FormatName,
@@ -93,7 +93,7 @@ def synth(
 
 @app.command()
 def stats(
-    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset folder.")],
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="What `data prepare` wrote.")],
     as_json: console.JsonFlag = False,
     verbose: console.VerboseFlag = False,  # noqa: ARG001 (read by the entry point)
 ) -> None:

@@ -21,8 +21,8 @@ Split = Literal["train", "valid", "test"]
 
 
 def evaluate(
-    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of the dataset.")],
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL", help="Folders of bundles and checkpoints.")],
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="What `data prepare` wrote.")],
+    models: Annotated[list[Path], typer.Argument(metavar="BUNDLE|CHECKPOINT", help="What is measured.")],
     task: Annotated[
         Literal["suggest", "complete", "both"], typer.Option(help="The next query, the end of a query, or both.")
     ] = "both",
@@ -31,7 +31,7 @@ def evaluate(
     max_queries: Annotated[
         int, typer.Option(min=1, help="Queries to ask about at most in each task; sessions are drawn whole.")
     ] = 500,
-    report: Annotated[Path | None, typer.Option(help="Write a page with plots to this HTML file.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page with plots.")] = None,
     seed: SeedOption = 1,
     as_json: JsonFlag = False,
     force: ForceFlag = False,

@@ -13,8 +13,8 @@ from mtn_edge.errors import missing_extra
 
 
 def train(
-    dataset: Annotated[Path, typer.Argument(help="A dataset that `data prepare` wrote.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The checkpoint folder to write.")],
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="What `data prepare` wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="CHECKPOINT", help="The new checkpoint.")],
     arch: Annotated[Literal["mtn"], typer.Option(help="The network.")] = "mtn",
     preset_name: Annotated[
         Literal["tiny", "small", "base"], typer.Option("--preset", help="Settings to start from.")
@@ -22,7 +22,9 @@ def train(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, section.key=value; may be repeated.")
     ] = None,
-    config_file: Annotated[Path | None, typer.Option("--config", help="A TOML file of settings.")] = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE.toml", help="A file of settings.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")] = "auto",
     seed: Annotated[int | None, typer.Option(help="Seed of everything random, in place of train.seed.")] = None,
