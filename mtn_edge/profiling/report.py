@@ -35,7 +35,7 @@ def words(profiles: Profiles) -> str:
         for group in groups:
             cells = [x["keystroke_ms"][key].get(group) for x in figures]
             if any(cells):
-                table.append([f"  a key, {group} {label}", *(_times(cell) if cell else "-" for cell in cells)])
+                table.append([f"  a key, {label}: {group}", *(_times(cell) if cell else "-" for cell in cells)])
     return aligned(table)
 
 

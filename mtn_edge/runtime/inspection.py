@@ -52,10 +52,17 @@ def _flat(name: str, value: Any) -> list[tuple[str, str]]:
         prefix = f"{name}." if name else ""
         return [line for key, inner in value.items() for line in _flat(f"{prefix}{key}", inner)]
     if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
-        return [(name, ", ".join(f"{key} {inner}" for key, inner in entry.items())) for entry in value]
+        return [(name, _entry(item)) for item in value]
     if isinstance(value, list):
         return [(name, ", ".join(map(str, value)))]
     return [(name, "none" if value is None else str(value))]
+
+
+def _entry(item: dict[str, Any]) -> str:
+    """One dictionary of a list on one line; a gate as `verify` shows it."""
+    if item.keys() == {"name", "ok", "value", "bound"}:
+        return f"{'ok' if item['ok'] else 'FAILED'}: {item['name']}, {item['value']} ({item['bound']})"
+    return ", ".join(f"{key} {inner}" for key, inner in item.items())
 
 
 def _size(count: int) -> str:
