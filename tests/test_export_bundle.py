@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="bundles are made with the extra [train]")
 
 import export.bundle  # noqa: E402
 import export.graphs  # noqa: E402
-from export import golden, graph_layers  # noqa: E402
+from export import calibrate, golden, graph_layers  # noqa: E402
 from export.bundle import write_bundle  # noqa: E402
 from export.verify import verify_bundle  # noqa: E402
 from mtn_edge.runtime.suggester import Suggester  # noqa: E402
@@ -59,7 +59,13 @@ def test_bundle_is_whole_and_verified(tiny_bundle, tiny_dataset, tiny_checkpoint
         **dict.fromkeys(["embedding", "query_encoder", "session_encoder", "memory", "decoder"], "int8"),
         **dict.fromkeys(["norms", "biases", "positions", "projection"], "fp32"),
     }
-    assert manifest["decoding"] == {"beam": 8, "max_steps": 13, "length_normalization": "none"}
+    decoding = manifest["decoding"]
+    assert set(decoding) == {
+        *("beam", "max_steps", "min_probability_complete", "min_probability_suggest", "length_normalization"),
+    }
+    assert (decoding["beam"], decoding["max_steps"]) == (8, 13)
+    assert decoding["length_normalization"] in calibrate.EXPONENTS
+    assert {decoding["min_probability_complete"], decoding["min_probability_suggest"]} <= set(calibrate.FLOORS)
     assert (manifest["opset"], manifest["ir_version"]) == (20, 10)
     assert manifest["lineage"] == {
         "checkpoint": folders.read_manifest(tiny_checkpoint)["manifest_sha256"],
