@@ -1,8 +1,11 @@
 """Trained weights as users have them: a checkpoint in PyTorch and its int8 bundle, which must be whole to be opened."""
 
+import itertools
 import json
 import math
+import random
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -74,6 +77,29 @@ def test_bundle_and_checkpoint_give_like_lists(tiny_bundle: Path, tiny_checkpoin
         )
         assert int8[0].text == fp32[0].text
         assert int8[0].score == pytest.approx(fp32[0].score, abs=0.2)
+
+
+def test_eight_threads_on_one_bundle_get_what_one_gets_again_and_again(tiny_bundle: Path) -> None:
+    suggester = Suggester.open(tiny_bundle)
+    sessions = ([], ["paris hotels"], ["jaguar price", "near me"])
+    asked = list(itertools.product(range(3), ("", "n", "new y", "par", "PARIS ", "jag", "東", "москва h", "zz")))
+    opened = [suggester.session(queries) for queries in sessions]
+    right = {(place, typed): opened[place].suggest(typed, 6).suggestions for place, typed in asked}
+    wrong: list[tuple[int, str]] = []
+
+    def work(seed: int) -> None:
+        own = [suggester.session(queries) for queries in sessions]
+        for place, typed in random.Random(seed).sample(asked * 4, 4 * len(asked)):
+            if own[place].suggest(typed, 6, deadline_ms=60_000).suggestions != right[place, typed]:
+                wrong.append((place, typed))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert wrong == []
 
 
 def test_a_flipped_byte_or_a_missing_file_is_named(tiny_bundle: Path, tmp_path: Path) -> None:
