@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from export.graph_builder import FLOAT, INT64, Carry, GraphBuilder, Shape
+from export.graph_builder import FLOAT, INT64, UINT8, Carry, GraphBuilder, Shape
 from export.graph_layers import Layers, zeros
 from mtn_edge.config import ModelConfig
-from mtn_edge.decoding.prefix_constraint import FORBIDDEN
+FORBIDDEN = -1e9
 from mtn_edge.tokenizer import EOS
 from quantize.plan import Weights
 
@@ -73,7 +73,7 @@ def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     keys = graph.input("memory_keys", FLOAT, memory_shape)
     values = graph.input("memory_values", FLOAT, memory_shape)
     start_tokens = graph.input("start_tokens", INT64, ["f"])
-    next_state = graph.input("next_state", FLOAT, ["S", config.vocab_size])
+    next_state = graph.input("next_state", UINT8, ["S", config.vocab_size])
     start_state = graph.input("start_state", INT64, [1])
     beam = graph.input("beam", INT64, [1])
     max_steps = graph.input("max_steps", INT64, [])
@@ -187,6 +187,7 @@ def _step(layers: Layers, config: ModelConfig, shared: _Shared) -> tuple[list[st
     log_probs = _log_probabilities(layers, graph.node("Gather", decoded, "tips"))  # [n, V]
     # A state is 0 or more and a log-probability 0 or less: their minimum forbids without a comparison.
     bound = graph.node("Gather", shared.next_state, graph.node("Gather", "states", "tips"))
+    bound = graph.node("DequantizeLinear", bound, graph.constant(np.array(1e9, dtype=np.float32)), graph.constant(np.array(1, dtype=np.uint8)))
     allowed = graph.node("Min", log_probs, bound)
     mass = _mass(graph, allowed)
     best, choice = graph.nodes("TopK", allowed, shared.beam, outputs=2)  # [n, k]
@@ -216,6 +217,7 @@ def _step(layers: Layers, config: ModelConfig, shared: _Shared) -> tuple[list[st
     live_token, row = graph.node("Mod", live_code, v), graph.node("Div", live_code, v)
     cell = graph.node("Add", graph.node("Mul", graph.node("Gather", "states", row), v), live_token)
     states = graph.node("Cast", graph.node("Gather", shared.flat_states, cell), to=INT64)
+    states = graph.node("Sub", states, graph.integer(1))
 
     # New nodes see what their parents saw, and themselves.
     count = graph.node("Shape", live_code)  # [1]

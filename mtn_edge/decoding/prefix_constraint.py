@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from mtn_edge.tokenizer import BOS, EOS
 
-FORBIDDEN = -1e9
+FORBIDDEN = 0
 """Entry of a table for a token that may not come: a bound on its log-probability at the same time."""
 FREE = 0
 """Between two characters: anything may come, and the output may end."""
@@ -61,7 +61,7 @@ class Constraint(NamedTuple):
 
     start_tokens: NDArray[np.int64]
     """[f] `<bos>` and the tokens of what is settled."""
-    next_state: NDArray[np.float32]
+    next_state: NDArray[np.uint8]
     """[S, V] the state after each token, `FORBIDDEN` where it may not come."""
     start_state: int
     """The state before the first token that the search writes."""
@@ -120,26 +120,26 @@ class PrefixConstraint:
             tokens: what the search writes.
             settled: tokens that stand before them.
         """
-        table = np.full((len(tokens) + 1, self._free.shape[1]), FORBIDDEN, dtype=np.float32)
+        table = np.full((len(tokens) + 1, self._free.shape[1]), FORBIDDEN, dtype=np.uint8)
         for place, token in enumerate(tokens):
-            table[place, token] = place + 1
-        table[len(tokens), EOS] = len(tokens)
+            table[place, token] = place + 2
+        table[len(tokens), EOS] = 1 + len(tokens)
         return Constraint(np.array([BOS, *settled], dtype=np.int64), table, 0)
 
-    def _table(self, rest: bytes, before: int) -> NDArray[np.float32]:
+    def _table(self, rest: bytes, before: int) -> NDArray[np.uint8]:
         """The state table [S, V] for `rest`, which stands in state `before`; it starts in state `STATES`."""
         states = [before]  # of the bytes before each position
         for byte in rest:
             states.append(int(self._bytes[states[-1], byte]))
         if states[-1] not in (FREE, SPACE):
             raise ValueError(f"`rest` must be UTF-8 of text in normal form, got {rest!r}")
-        table = np.empty((STATES + len(rest) + 1, self._free.shape[1]), dtype=np.float32)
+        table = np.empty((STATES + len(rest) + 1, self._free.shape[1]), dtype=np.uint8)
         table[:STATES] = self._free
         table[STATES:-1] = FORBIDDEN
         for start in range(len(rest)):
             row = table[STATES + start]
             for stop, number in self._prefixes(rest, start):
-                row[number] = STATES + stop
+                row[number] = 1 + STATES + stop
             longer = self._longer(rest[start:])
             row[longer] = self._free[states[start]][longer]
         # The typed text and nothing more: going on is free, but to end here would be an echo.
@@ -186,7 +186,7 @@ def _byte_table() -> NDArray[np.int32]:
     return table
 
 
-def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> NDArray[np.float32]:
+def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> NDArray[np.uint8]:
     """The free states' rows [STATES, V]: the state after all bytes of each token."""
     padded = np.full((len(token_bytes), max(map(len, token_bytes))), _NO_BYTE, dtype=np.int64)
     for number, spelt in enumerate(token_bytes):
@@ -194,7 +194,7 @@ def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> 
     states = np.repeat(np.arange(STATES, dtype=np.int32)[:, None], len(token_bytes), axis=1)  # [STATES, V]
     for column in padded.T:
         states = byte_table[states, column]
-    table = np.where(states == _DEAD, np.float32(FORBIDDEN), states.astype(np.float32))
+    table = np.where(states == _DEAD, np.uint8(FORBIDDEN), (states + 1).astype(np.uint8))
     table[:, [number for number, spelt in enumerate(token_bytes) if not spelt]] = FORBIDDEN
-    table[FREE, EOS] = FREE
+    table[FREE, EOS] = 1 + FREE
     return table
