@@ -10,25 +10,26 @@ from mtn_edge.folders import read_manifest
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.suggester import Suggester
+from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
 
 BEAM = 8
 """Hypotheses of a checkpoint's search; a bundle brings its own number."""
 
 
-def open_suggester(path: Path, *, threads: int = 1) -> Suggester:
+def open_suggester(path: Path, *, threads: int = 1, blocklist: Path | None = None) -> Suggester:
     """A suggester over a bundle or a checkpoint.
 
-    A checkpoint has no list of popular queries and no block list. With one, `threads` holds for all of PyTorch in this
-    process.
+    A checkpoint has no list of popular queries and no block list of its own. With one, `threads` holds for all of
+    PyTorch in this process. The file `blocklist` may be edited while the suggester is open (see `WatchedBlocklist`).
 
     Raises:
         UserError: `path` is neither, is damaged, or is a checkpoint and PyTorch is not installed.
     """
     match read_manifest(path)["kind"]:
         case "bundle":
-            return Suggester.open(path, threads=threads)
+            return Suggester.open(path, threads=threads, blocklist=blocklist)
         case "checkpoint":
-            return _open_checkpoint(path, threads)
+            return _open_checkpoint(path, threads, blocklist)
         case kind:
             raise UserError(
                 f"`{path}` is a {kind}, not a bundle or checkpoint",
@@ -37,7 +38,7 @@ def open_suggester(path: Path, *, threads: int = 1) -> Suggester:
             )
 
 
-def _open_checkpoint(path: Path, threads: int) -> Suggester:
+def _open_checkpoint(path: Path, threads: int, blocklist: Path | None) -> Suggester:
     for package in ("torch", "safetensors"):
         if importlib.util.find_spec(package) is None:
             raise missing_extra(package, "train", "running a checkpoint")
@@ -52,7 +53,7 @@ def _open_checkpoint(path: Path, threads: int) -> Suggester:
         engine=TorchEngine(checkpoint.model),
         tokenizer=checkpoint.tokenizer,
         completions=Completions(()),
-        blocklist=Blocklist(),
+        blocklist=Blocklist() if blocklist is None else WatchedBlocklist(blocklist),
         beam=BEAM,
         max_steps=checkpoint.config.model.max_tokens + 1,
     )

@@ -28,6 +28,15 @@ def suggest(
         typer.Option("--deadline-ms", help="Popular completions answer when the model takes longer.", min=0),
     ] = None,
     threads: Annotated[int, typer.Option("--threads", help="Threads of one search.", min=1)] = 1,
+    blocklist: Annotated[
+        Path | None,
+        typer.Option(
+            "--blocklist",
+            metavar="FILE",
+            help="Words and phrases never to suggest, one a line, besides the bundle's; read again when it changes.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonFlag = False,
     verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
 ) -> None:
@@ -39,7 +48,7 @@ def suggest(
 
     if k < 0:
         raise UserError(f"`-k` is {k}, and it must be at least 0", code="bad-argument", hint="ask for 1 or more")
-    opened = open_suggester(path, threads=threads).session(session or ())
+    opened = open_suggester(path, threads=threads, blocklist=blocklist).session(session or ())
     if prefix is None and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         from mtn_edge.runtime.interactive import run
 

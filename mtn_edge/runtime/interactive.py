@@ -133,7 +133,7 @@ class _Prompt:
         parts: StyleAndTextTuples = []
         for place, suggestion in enumerate(self._result.suggestions if self._result else ()):
             style = "reverse" if place == self._chosen else ""
-            mark = "" if suggestion.source == "model" else "  popular"
+            mark = {"model": "", "completions": "  popular", "typo": "  another spelling"}[suggestion.source]
             parts += [(style, f"  {suggestion.text}"), ("fg:ansibrightblack", f"{mark}\n")]
         return parts
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 
@@ -20,9 +20,12 @@ from mtn_edge.decoding.prefix_constraint import PrefixConstraint
 from mtn_edge.errors import UserError
 from mtn_edge.runtime.blocklist import Blocklist, fold
 from mtn_edge.runtime.bundle import Bundle
-from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.completions import FILE, Completions
 from mtn_edge.runtime.context import context_start
 from mtn_edge.runtime.engine import DEAD, Engine, OnnxEngine, SessionState
+from mtn_edge.runtime.idle import ClosedEngine, IdleEngine, closed
+from mtn_edge.runtime.typos import corrected
+from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
 from mtn_edge.text import normalize, normalize_prefix
 from mtn_edge.tokenizer import EOS, Tokenizer
 
@@ -37,20 +40,24 @@ TOO_LATE = "the deadline passed before the model had answered"
 FEW = "the model has fewer continuations than were asked for"
 
 
+Source = Literal["model", "completions", "typo"]
+"""Who found a suggestion: the model, the popular queries under the typed text, or those under a text near to it."""
+
+
 @dataclass(frozen=True)
 class Suggestion:
     """One line of the list."""
 
     text: str
-    """What was typed, character for character, and more."""
+    """What was typed, character for character, and more; from the source `typo`, a popular query as it is."""
     score: float
     """Log-probability: of the text given the session (`model`), or of its share of the popular queries."""
-    source: Literal["model", "completions"]
+    source: Source
 
 
 @dataclass(frozen=True)
 class SuggestResult:
-    """A list of suggestions, best first: the model's, then popular completions."""
+    """A list of suggestions, best first: the model's, then popular completions, then those for a text with a typo."""
 
     suggestions: list[Suggestion]
     prefix: str
@@ -67,13 +74,13 @@ class SuggestResult:
 
 
 class Suggester:
-    """A model with its lists; safe to use from several threads at once.
+    """A model with its lists; safe to use from several threads at once. As a context manager it closes itself.
 
     Args:
         engine: runs the model.
         tokenizer: its tokenizer.
         completions: popular queries.
-        blocklist: what is never suggested.
+        blocklist: what is never suggested; a watched one may change between two calls.
         beam: hypotheses of a search; more when more suggestions are asked for.
         max_steps: tokens that a search writes at most, with `<eos>`.
     """
@@ -84,7 +91,7 @@ class Suggester:
         engine: Engine,
         tokenizer: Tokenizer,
         completions: Completions,
-        blocklist: Blocklist,
+        blocklist: Blocklist | WatchedBlocklist,
         beam: int,
         max_steps: int,
     ) -> None:
@@ -94,23 +101,52 @@ class Suggester:
         self._completions = completions
         self._blocklist = blocklist
         self._beam, self._max_steps = beam, max_steps
+        self._closed = False
 
     @classmethod
-    def open(cls, path: Path, *, threads: int = 1) -> Suggester:
+    def open(
+        cls, path: Path, *, threads: int = 1, blocklist: Path | None = None, close_after: float | None = None
+    ) -> Suggester:
         """Opens a bundle.
 
+        Args:
+            path: its folder.
+            threads: threads of one search.
+            blocklist: a file of words and phrases that are denied besides the bundle's own; it may be edited while the
+                suggester is open (see `WatchedBlocklist`).
+            close_after: seconds without a call after which the graphs leave memory, until the next call; None keeps
+                them.
+
         Raises:
-            UserError: it is no bundle, or one of its files is damaged.
+            UserError: it is no bundle, or one of its files is damaged; `blocklist` cannot be read.
         """
         bundle = Bundle.open(path)
+
+        def make() -> Engine:
+            bundle.check_unchanged()
+            return OnnxEngine(path, bundle.model, threads=threads)
+
+        own = Blocklist.load(path / "blocklist.txt")
         return cls(
-            engine=OnnxEngine(path, bundle.model, threads=threads),
+            engine=make() if close_after is None else IdleEngine(make, close_after),
             tokenizer=Tokenizer.load(path / "tokenizer.json"),
-            completions=Completions.load(path / "completions.tsv"),
-            blocklist=Blocklist.load(path / "blocklist.txt"),
+            completions=Completions.load(path / FILE),
+            blocklist=own if blocklist is None else WatchedBlocklist(blocklist, own),
             beam=bundle.beam,
             max_steps=bundle.max_steps,
         )
+
+    def close(self) -> None:
+        """Lets go of the model; every later call, of its sessions too, raises a UserError with the code `closed`."""
+        engine, self.engine, self._closed = self.engine, cast("Engine", ClosedEngine()), True
+        if isinstance(engine, IdleEngine):
+            engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def session(self, queries: Sequence[str] = ()) -> Session:
         """A session that begins with `queries`."""
@@ -120,9 +156,11 @@ class Suggester:
         return session
 
     def suggest(
-        self, state: SessionState, typed: str, k: int, deadline: float | None
+        self, state: SessionState, typed: str, k: int, deadline: float | None, *, typos: bool = False
     ) -> tuple[list[Suggestion], str | None]:
         """The list of one key press and its reason (see `Session.suggest`); `deadline` as `time.monotonic` counts."""
+        if self._closed:
+            raise closed()
         if k < 0:
             raise UserError(f"`k` is {k}, and it must be at least 0", code="bad-argument", hint="ask for 1 or more")
         if k == 0:
@@ -133,15 +171,18 @@ class Suggester:
             return [], UNREADABLE
         if "\0" in typed:
             return [], UNREADABLE
-        if self._blocklist.denies(prefix):
+        blocklist = self._blocklist.current()
+        if blocklist.denies(prefix):
             return [], DENIED
         merged, reason = self._search(state, prefix, k, deadline)
-        chosen = _Chosen(typed, prefix, k, self._blocklist)
+        chosen = _Chosen(typed, prefix, k, blocklist)
         for ending, score in sorted(merged.items(), key=lambda item: (-item[1], item[0])):
-            chosen.add(ending, score, "model")
+            chosen.add(prefix + ending, score, "model")
         if not chosen.full:
             reason = reason or FEW
-            self._fill_up(chosen)
+            self._fill_up(chosen, lambda wanted: self._completions.top(prefix, wanted), "completions")
+            if typos:
+                self._fill_up(chosen, lambda wanted: corrected(prefix, self._completions, wanted), "typo")
         return chosen.suggestions, reason
 
     def _search(
@@ -170,13 +211,13 @@ class Suggester:
                 merged[ending] = float(np.logaddexp(merged.get(ending, -math.inf), score))
         return merged, None
 
-    def _fill_up(self, chosen: _Chosen) -> None:
-        """Adds popular completions until the list is full or there are no more."""
+    def _fill_up(self, chosen: _Chosen, top: Callable[[int], list[tuple[str, int]]], source: Source) -> None:
+        """Adds popular queries, of which `top` gives the first few, until the list is full or there are no more."""
         seen, wanted = 0, 2 * chosen.k
         while not chosen.full:
-            found = self._completions.top(chosen.prefix, wanted)
+            found = top(wanted)
             for query, count in found[seen:]:
-                chosen.add(query[len(chosen.prefix) :], math.log(count / self._completions.total), "completions")
+                chosen.add(query, math.log(count / self._completions.total), source)
             if len(found) < wanted:
                 return
             seen, wanted = wanted, 2 * wanted
@@ -186,20 +227,24 @@ class _Chosen:
     """The list as it grows: no echo, no twins, nothing that is denied, `k` at most."""
 
     def __init__(self, typed: str, prefix: str, k: int, blocklist: Blocklist) -> None:
-        self.prefix, self.k = prefix, k
+        self.k = k
         self.suggestions: list[Suggestion] = []
-        self._typed, self._blocklist = typed, blocklist
+        self._typed, self._prefix, self._blocklist = typed, prefix, blocklist
         self._taken = {fold(prefix)}
 
     @property
     def full(self) -> bool:
         return len(self.suggestions) == self.k
 
-    def add(self, ending: str, score: float, source: Literal["model", "completions"]) -> None:
-        twin = fold(self.prefix + ending)
-        if not self.full and twin not in self._taken and not self._blocklist.denies(twin):
+    def add(self, query: str, score: float, source: Source) -> None:
+        """Takes `query`, in normal form; what was typed stays in it as it was typed."""
+        if self.full:
+            return
+        twin = fold(query)
+        if twin not in self._taken and not self._blocklist.denies(twin):
             self._taken.add(twin)
-            self.suggestions.append(Suggestion(self._typed + ending, score, source))
+            text = query if source == "typo" else self._typed + query[len(self._prefix) :]
+            self.suggestions.append(Suggestion(text, score, source))
 
 
 class Session:
