@@ -26,8 +26,8 @@ from mtn_edge.errors import UserError
 FILE = "completions.marisa"
 """What a bundle calls its list."""
 _MAGIC = b"mtnlist1"
-_HEADER = struct.Struct("<8sIII4x")
-"""Magic, queries, groups, CRC-32 of all that follows the header; what follows begins on a multiple of 8."""
+_HEADER = struct.Struct("<I8sII4x")
+"""CRC-32 of all that follows it, magic, queries, groups; what follows the header begins on a multiple of 8."""
 _WIDE = 32
 """A run of more than 1/32 of all places is picked from the ranked list; a shorter one is ranked by itself."""
 
@@ -48,7 +48,8 @@ class Completions:
         if len(trie) != len(queries):
             raise ValueError("`entries` must hold each query once")
         highest_first, groups = np.unique([-count for _, count in pairs], return_inverse=True)
-        ids = np.array([trie[query] for query in queries], dtype=_dtype(len(queries)))
+        texts = [trie.restore_key(number) for number in range(len(trie))]
+        ids = np.array(sorted(range(len(trie)), key=texts.__getitem__), dtype=_dtype(len(trie)))
         self._adopt(trie, -highest_first.astype(np.int64), groups.astype(_dtype(len(highest_first))), ids)
 
     def _adopt(self, trie: Any, counts: NDArray[np.int64], groups: Numbers, ids: Numbers) -> None:
@@ -68,8 +69,8 @@ class Completions:
         """
         raw = path.read_bytes()
         try:
-            magic, queries, groups, crc = _HEADER.unpack_from(raw)
-            sound = magic == _MAGIC and zlib.crc32(raw[_HEADER.size :]) == crc
+            crc, magic, queries, groups = _HEADER.unpack_from(raw)
+            sound = magic == _MAGIC and zlib.crc32(raw[4:]) == crc
         except struct.error:
             sound = False
         if not sound:
@@ -90,8 +91,8 @@ class Completions:
     def save(self, path: Path) -> None:
         """Writes one file: header, counts, trie numbers, groups, trie; the same list gives the same bytes."""
         body = b"".join((self._counts.tobytes(), self._ids.tobytes(), self._groups.tobytes(), self._trie.tobytes()))
-        header = _HEADER.pack(_MAGIC, len(self._ids), len(self._counts), zlib.crc32(body))
-        path.write_bytes(header + body)
+        raw = _HEADER.pack(0, _MAGIC, len(self._ids), len(self._counts)) + body
+        path.write_bytes(zlib.crc32(raw[4:]).to_bytes(4, "little") + raw[4:])
 
     def __len__(self) -> int:
         return len(self._ids)
