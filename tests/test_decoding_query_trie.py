@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mtn_edge.decoding.query_trie import FORBIDDEN, query_table
+from mtn_edge.decoding.prefix_constraint import FORBIDDEN
+from mtn_edge.decoding.query_trie import query_table
 from mtn_edge.tokenizer import EOS
 
 VOCABULARY = 6

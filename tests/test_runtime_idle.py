@@ -12,6 +12,7 @@ import pytest
 
 from mtn_edge.errors import UserError
 from mtn_edge.folders import read_manifest, write_manifest
+from mtn_edge.runtime.call import Call, CallEndedError
 from mtn_edge.runtime.idle import IdleEngine
 from mtn_edge.runtime.suggester import Suggester
 
@@ -35,10 +36,10 @@ class Counted:
     def append(self, tokens: Any, state: Any) -> Any:
         return [*state, *tokens]
 
-    def search(self, state: Any, *, deadline: float | None = None, beam: int) -> Any:
+    def search(self, state: Any, *, call: Call | None = None, beam: int) -> Any:
         if self.hold is not None:
             assert self.hold.wait(LATER)
-        return self.number, state, deadline, beam
+        return self.number, state, call, beam
 
 
 class Maker:
@@ -70,7 +71,8 @@ def until(holds: Callable[[], bool]) -> None:
 def no_thread_is_left() -> Any:
     before = set(threading.enumerate())
     yield
-    assert set(threading.enumerate()) <= before
+    left = {thread for thread in threading.enumerate() if thread.name != "mtn-edge deadlines"}
+    assert left <= before
 
 
 def test_it_hands_every_call_on() -> None:
@@ -79,8 +81,8 @@ def test_it_hands_every_call_on() -> None:
     assert engine.start() == 1
     assert engine.append([3], [1]) == [1, 3]
     assert engine.search("s", beam=4) == (1, "s", None, 4)
-    end = time.monotonic() + LATER
-    assert engine.search("s", beam=4, deadline=end) == (1, "s", end, 4)
+    call = Call()
+    assert engine.search("s", beam=4, call=call) == (1, "s", call, 4)
     engine.close()
 
 
@@ -148,13 +150,16 @@ def test_a_storm_of_calls_and_drops_loses_nothing() -> None:
     assert wrong == []
 
 
-def test_a_deadline_does_not_wait_for_the_new_engine() -> None:
+@pytest.mark.parametrize("moment", [-1.0, SOON])
+def test_a_call_that_is_ended_does_not_wait_for_the_new_engine(moment: float) -> None:
     maker = Maker()
     engine = IdleEngine(maker, SOON)
     until(lambda: not engine.loaded)
     maker.gate.clear()
-    with pytest.raises(TimeoutError):
-        engine.search("s", beam=1, deadline=time.monotonic() + SOON)
+    call = Call()
+    call.end_at(time.monotonic() + moment)
+    with pytest.raises(CallEndedError, match="the deadline passed"):
+        engine.search("s", beam=1, call=call)
     maker.gate.set()
     assert engine.search("s", beam=1)[0] == 2
     engine.close()

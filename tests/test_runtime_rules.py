@@ -9,8 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mtn_edge.runtime.blocklist import Blocklist, fold, hashed
+from mtn_edge.runtime.call import TOO_LATE, CallEndedError
 from mtn_edge.runtime.completions import Completions
-from mtn_edge.runtime.suggester import DENIED, TOO_LATE, UNREADABLE, Suggester
+from mtn_edge.runtime.search import Decoding
+from mtn_edge.runtime.suggester import DENIED, UNREADABLE, Suggester
 from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
 from mtn_edge.text import normalize, normalize_prefix
 from mtn_edge.tokenizer import Tokenizer
@@ -27,7 +29,7 @@ class Late:
         return None
 
     def search(self, *_: Any, **__: Any) -> Any:
-        raise TimeoutError
+        raise CallEndedError(TOO_LATE)
 
 
 def suggester(popular: Iterable[str], blocklist: Blocklist | WatchedBlocklist | None = None) -> Suggester:
@@ -37,14 +39,13 @@ def suggester(popular: Iterable[str], blocklist: Blocklist | WatchedBlocklist | 
         tokenizer=TOKENIZER,
         completions=Completions((query, 100 - place) for place, query in enumerate(popular)),
         blocklist=blocklist or Blocklist(),
-        beam=4,
-        max_steps=17,
+        decoding=Decoding(),
     )
 
 
 def asked(opened: Suggester, typed: str, k: int = 50, **options: Any) -> tuple[list[str], str | None]:
-    found, reason = opened.suggest(None, typed, k, None, **options)  # type: ignore[arg-type]
-    return [suggestion.text for suggestion in found], reason
+    result = opened.session().suggest(typed, k, **options)
+    return [suggestion.text for suggestion in result.suggestions], result.reason
 
 
 WORDS = st.text("aA ßsSéÉeＥ\u0301日-İ", max_size=7)
@@ -116,7 +117,8 @@ def test_a_list_edited_between_two_calls_is_obeyed_at_the_second(tmp_path: Path)
 def test_typos_are_forgiven_when_asked_and_only_when_there_is_room() -> None:
     opened = suggester(["weather", "weather today", "wetter", "sex", "setx"], Blocklist(["sex"]))
     assert asked(opened, "Waether")[0] == []
-    found, reason = opened.suggest(None, "Waether", 8, None, typos=True)  # type: ignore[arg-type]
+    result = opened.session().suggest("Waether", 8, typos=True)
+    found, reason = result.suggestions, result.reason
     assert [(one.text, one.source) for one in found] == [("weather", "typo"), ("weather today", "typo")]
     assert (found[0].score > found[1].score, reason) == (True, TOO_LATE)
     assert asked(opened, "weathe", 2, typos=True)[0] == ["weather", "weather today"]

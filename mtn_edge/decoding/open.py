@@ -9,11 +9,9 @@ from mtn_edge.errors import UserError, missing_extra
 from mtn_edge.folders import read_manifest
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
-
-BEAM = 8
-"""Hypotheses of a checkpoint's search; a bundle brings its own number."""
 
 
 def open_suggester(path: Path, *, threads: int = 1, blocklist: Path | None = None) -> Suggester:
@@ -54,6 +52,5 @@ def _open_checkpoint(path: Path, threads: int, blocklist: Path | None) -> Sugges
         tokenizer=checkpoint.tokenizer,
         completions=Completions(()),
         blocklist=Blocklist() if blocklist is None else WatchedBlocklist(blocklist),
-        beam=BEAM,
-        max_steps=checkpoint.config.model.max_tokens + 1,
+        decoding=Decoding(max_steps=checkpoint.config.model.max_tokens + 1),
     )

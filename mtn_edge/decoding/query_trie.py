@@ -13,10 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from mtn_edge.decoding.prefix_constraint import FORBIDDEN
 from mtn_edge.tokenizer import EOS
-
-FORBIDDEN = -1e9
-"""Entry of a token that may not come."""
 
 
 def query_table(queries: Sequence[Sequence[int]], vocab_size: int) -> NDArray[np.float32]:

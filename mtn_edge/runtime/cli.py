@@ -27,6 +27,17 @@ def suggest(
         float | None,
         typer.Option("--deadline-ms", help="Popular completions answer when the model takes longer.", min=0),
     ] = None,
+    min_probability: Annotated[
+        float | None,
+        typer.Option(
+            "--min-probability",
+            help="Leave out what the model finds less probable (0: nothing; default: the bundle's floor).",
+            show_default=False,
+        ),
+    ] = None,
+    typos: Annotated[
+        bool, typer.Option("--typos", help="Fill a short list with popular queries one typo away from the typed text.")
+    ] = False,
     threads: Annotated[int, typer.Option("--threads", help="Threads of one search.", min=1)] = 1,
     blocklist: Annotated[
         Path | None,
@@ -52,9 +63,9 @@ def suggest(
     if prefix is None and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         from mtn_edge.runtime.interactive import run
 
-        run(opened, k=k, deadline_ms=deadline_ms)
+        run(opened, k=k, deadline_ms=deadline_ms, min_probability=min_probability, typos=typos)
         return
-    result = opened.suggest(prefix or "", k, deadline_ms=deadline_ms)
+    result = opened.suggest(prefix or "", k, deadline_ms=deadline_ms, min_probability=min_probability, typos=typos)
     if as_json or result.suggestions:
         lines = "\n".join(f"{suggestion.text}\t{suggestion.source}" for suggestion in result.suggestions)
         emit(result.to_json(), as_json=as_json, words=lines)

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from mtn_edge.errors import UserError
-from mtn_edge.runtime.engine import Engine, SessionState
+from mtn_edge.runtime.call import Call
+from mtn_edge.runtime.engine import Engine, Hypotheses, SessionState
 
 
 def closed() -> UserError:
@@ -28,8 +29,8 @@ class IdleEngine:
     """An `Engine` that drops the engine it is made over after some idle seconds, and makes it again when asked.
 
     One thread lives as long as a made engine does: it makes it, waits until no call has come for `seconds`, drops it
-    and ends. An engine is never dropped while a call is at work in it. A search with a deadline does not wait for the
-    new engine beyond that deadline; the engine is then there for a later call.
+    and ends. An engine is never dropped while a call is at work in it. A search that is ended while it waits for the
+    new engine (its deadline passed, a newer key press came) ends at once; the engine is then there for a later call.
 
     Args:
         make: makes an engine; every engine that it makes must compute the same.
@@ -71,10 +72,10 @@ class IdleEngine:
         with self._borrow() as engine:
             return engine.append(tokens, state)
 
-    def search(self, *args: Any, deadline: float | None = None, **kwargs: Any) -> Any:
+    def search(self, *args: Any, call: Call | None = None, **kwargs: Any) -> Hypotheses:
         """See `Engine.search`."""
-        with self._borrow(deadline) as engine:
-            return engine.search(*args, deadline=deadline, **kwargs)
+        with self._borrow(call) as engine:
+            return engine.search(*args, call=call, **kwargs)
 
     def close(self) -> None:
         """Drops the engine for good, after the calls that are at work in it; no thread is left behind."""
@@ -86,7 +87,7 @@ class IdleEngine:
             life.thread.join()
 
     @contextmanager
-    def _borrow(self, deadline: float | None = None) -> Iterator[Engine]:
+    def _borrow(self, call: Call | None = None) -> Iterator[Engine]:
         """The engine, made when there is none; it stays as long as the block runs."""
         with self._changed:
             if self._closed:
@@ -94,7 +95,7 @@ class IdleEngine:
             life = self._life or self._begin()
             life.users += 1
         try:
-            yield self._wait_for_engine(life, deadline)
+            yield life.engine or self._wait_for_engine(life, call)
         finally:
             self._give_back(life)
 
@@ -110,18 +111,25 @@ class IdleEngine:
         life.thread.start()
         return life
 
-    def _wait_for_engine(self, life: _Life, deadline: float | None) -> Engine:
+    def _wait_for_engine(self, life: _Life, call: Call | None) -> Engine:
+        call = call or Call()
+        call.attach(self._wake)  # not under our lock: whoever ends the call takes both locks the other way round
+        try:
+            with self._changed:
+                while life.engine is None:
+                    if life.fault is not None:
+                        raise life.fault
+                    if self._closed:
+                        raise closed()
+                    call.check()
+                    self._changed.wait()
+                return life.engine
+        finally:
+            call.detach()
+
+    def _wake(self) -> None:
         with self._changed:
-            while life.engine is None:
-                if life.fault is not None:
-                    raise life.fault
-                if self._closed:
-                    raise closed()
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise TimeoutError
-                self._changed.wait(left)
-            return life.engine
+            self._changed.notify_all()
 
     def _live(self) -> None:
         """One engine from its making to its end, on a thread of its own."""

@@ -8,35 +8,33 @@ popular completions fill what the model leaves open. A list that is short or fil
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
-import numpy as np
-
-from mtn_edge.decoding.prefix_constraint import PrefixConstraint
 from mtn_edge.errors import UserError
 from mtn_edge.runtime.blocklist import Blocklist, fold
 from mtn_edge.runtime.bundle import Bundle
+from mtn_edge.runtime.call import Call, CallEndedError
 from mtn_edge.runtime.completions import FILE, Completions
 from mtn_edge.runtime.context import context_start
-from mtn_edge.runtime.engine import DEAD, Engine, OnnxEngine, SessionState
+from mtn_edge.runtime.engine import Engine, OnnxEngine, SessionState
 from mtn_edge.runtime.idle import ClosedEngine, IdleEngine, closed
+from mtn_edge.runtime.search import Decoding, Search
 from mtn_edge.runtime.typos import corrected
 from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
 from mtn_edge.text import normalize, normalize_prefix
-from mtn_edge.tokenizer import EOS, Tokenizer
-
-WIDEST_BEAM = 64
-"""Hypotheses at most, however many suggestions are asked for."""
+from mtn_edge.tokenizer import Tokenizer
 
 NOTHING_ASKED = "no suggestions were asked for"
 UNREADABLE = "the typed text holds a lone surrogate or a NUL character"
 DENIED = "the typed text is on the block list"
 TOO_LONG = "the typed text is longer than the model can write"
-TOO_LATE = "the deadline passed before the model had answered"
+STALE = "a newer key press came before the model had answered"
+DOUBTFUL = "the model is not sure enough of more"
 FEW = "the model has fewer continuations than were asked for"
 
 
@@ -51,7 +49,10 @@ class Suggestion:
     text: str
     """What was typed, character for character, and more; from the source `typo`, a popular query as it is."""
     score: float
-    """Log-probability: of the text given the session (`model`), or of its share of the popular queries."""
+    """Log-probability given the session and the typed text (`model`), or of the share of all popular queries.
+
+    Given the typed text: among all that could follow its finished words and the letters of the one being typed.
+    """
     source: Source
 
 
@@ -81,8 +82,7 @@ class Suggester:
         tokenizer: its tokenizer.
         completions: popular queries.
         blocklist: what is never suggested; a watched one may change between two calls.
-        beam: hypotheses of a search; more when more suggestions are asked for.
-        max_steps: tokens that a search writes at most, with `<eos>`.
+        decoding: how to search.
     """
 
     def __init__(
@@ -92,15 +92,13 @@ class Suggester:
         tokenizer: Tokenizer,
         completions: Completions,
         blocklist: Blocklist | WatchedBlocklist,
-        beam: int,
-        max_steps: int,
+        decoding: Decoding,
     ) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
-        self.constraint = PrefixConstraint(tokenizer.token_bytes)
+        self.search = Search(engine, tokenizer, decoding)
         self._completions = completions
         self._blocklist = blocklist
-        self._beam, self._max_steps = beam, max_steps
         self._closed = False
 
     @classmethod
@@ -132,13 +130,13 @@ class Suggester:
             tokenizer=Tokenizer.load(path / "tokenizer.json"),
             completions=Completions.load(path / FILE),
             blocklist=own if blocklist is None else WatchedBlocklist(blocklist, own),
-            beam=bundle.beam,
-            max_steps=bundle.max_steps,
+            decoding=bundle.decoding,
         )
 
     def close(self) -> None:
         """Lets go of the model; every later call, of its sessions too, raises a UserError with the code `closed`."""
-        engine, self.engine, self._closed = self.engine, cast("Engine", ClosedEngine()), True
+        engine, self._closed = self.engine, True
+        self.engine = self.search.engine = cast("Engine", ClosedEngine())
         if isinstance(engine, IdleEngine):
             engine.close()
 
@@ -156,9 +154,16 @@ class Suggester:
         return session
 
     def suggest(
-        self, state: SessionState, typed: str, k: int, deadline: float | None, *, typos: bool = False
+        self,
+        state: SessionState,
+        typed: str,
+        k: int,
+        *,
+        min_probability: float | None,
+        typos: bool = False,
+        call: Call | None,
     ) -> tuple[list[Suggestion], str | None]:
-        """The list of one key press and its reason (see `Session.suggest`); `deadline` as `time.monotonic` counts."""
+        """The list of one key press and its reason (see `Session.suggest`)."""
         if self._closed:
             raise closed()
         if k < 0:
@@ -174,42 +179,26 @@ class Suggester:
         blocklist = self._blocklist.current()
         if blocklist.denies(prefix):
             return [], DENIED
-        merged, reason = self._search(state, prefix, k, deadline)
         chosen = _Chosen(typed, prefix, k, blocklist)
-        for ending, score in sorted(merged.items(), key=lambda item: (-item[1], item[0])):
-            chosen.add(prefix + ending, score, "model")
-        if not chosen.full:
-            reason = reason or FEW
-            self._fill_up(chosen, lambda wanted: self._completions.top(prefix, wanted), "completions")
-            if typos:
-                self._fill_up(chosen, lambda wanted: corrected(prefix, self._completions, wanted), "typo")
+        reason = self._ask_model(state, chosen, min_probability, call)
+        if chosen.full:
+            return chosen.suggestions, None
+        self._fill_up(chosen, lambda wanted: self._completions.top(prefix, wanted), "completions")
+        if typos:
+            self._fill_up(chosen, lambda wanted: corrected(prefix, self._completions, wanted), "typo")
         return chosen.suggestions, reason
 
-    def _search(
-        self, state: SessionState, prefix: str, k: int, deadline: float | None
-    ) -> tuple[dict[str, float], str | None]:
-        """What the model adds to `prefix`, with log-probabilities summed over segmentations, or why it adds nothing."""
-        spelt = prefix.encode()
-        if not self.constraint.reachable(spelt, self._max_steps - 1):
-            return {}, TOO_LONG
-        next_state, start = self.constraint.table(spelt)
-        beam = min(max(self._beam, min(k, WIDEST_BEAM)), self.engine.vocab_size)
+    def _ask_model(self, state: SessionState, chosen: _Chosen, min_probability: float | None, call: Call | None) -> str:
+        """Adds what the model gives; returns why there is no more of it."""
         try:
-            rows, scores = self.engine.search(
-                state, next_state, start, beam=beam, max_steps=self._max_steps, deadline=deadline
-            )
-        except TimeoutError:
-            return {}, TOO_LATE
-        merged: dict[str, float] = {}
-        for tokens, score in zip(rows.tolist(), scores.tolist(), strict=True):
-            if EOS not in tokens or score <= DEAD:
-                continue
-            text = self.tokenizer.decode_bytes(tokens).decode()
-            # A combining mark would change what was typed, and some marks and blanks are no normal form.
-            if normalize(text) == text:
-                ending = text[len(prefix) :]
-                merged[ending] = float(np.logaddexp(merged.get(ending, -math.inf), score))
-        return merged, None
+            found = self.search.endings(state, chosen.prefix, chosen.k, min_probability=min_probability, call=call)
+        except CallEndedError as ended:
+            return str(ended)
+        if found is None:
+            return TOO_LONG
+        for ending in found.endings:
+            chosen.add(chosen.prefix + ending.text, ending.log_probability, "model")
+        return DOUBTFUL if found.doubtful else FEW
 
     def _fill_up(self, chosen: _Chosen, top: Callable[[int], list[tuple[str, int]]], source: Source) -> None:
         """Adds popular queries, of which `top` gives the first few, until the list is full or there are no more."""
@@ -227,9 +216,9 @@ class _Chosen:
     """The list as it grows: no echo, no twins, nothing that is denied, `k` at most."""
 
     def __init__(self, typed: str, prefix: str, k: int, blocklist: Blocklist) -> None:
-        self.k = k
+        self.prefix, self.k = prefix, k
         self.suggestions: list[Suggestion] = []
-        self._typed, self._prefix, self._blocklist = typed, prefix, blocklist
+        self._typed, self._blocklist = typed, blocklist
         self._taken = {fold(prefix)}
 
     @property
@@ -243,18 +232,23 @@ class _Chosen:
         twin = fold(query)
         if twin not in self._taken and not self._blocklist.denies(twin):
             self._taken.add(twin)
-            text = query if source == "typo" else self._typed + query[len(self._prefix) :]
+            text = query if source == "typo" else self._typed + query[len(self.prefix) :]
             self.suggestions.append(Suggestion(text, score, source))
 
 
 class Session:
-    """One user's queries in order, and suggestions for the next one. Made by `Suggester.session`."""
+    """One user's queries in order, and suggestions for the next one. Made by `Suggester.session`.
+
+    A key press may come while the list of the last one is still being made, from another thread: the older request is
+    ended and answers with what it has.
+    """
 
     def __init__(self, suggester: Suggester) -> None:
         self._suggester = suggester
         self._queries: list[str] = []
         self._state = suggester.engine.start()
         self._first = 0  # of the queries that the context holds
+        self._newest, self._lock = Call(), threading.Lock()
 
     @property
     def queries(self) -> list[str]:
@@ -292,20 +286,47 @@ class Session:
             tokens = self._suggester.tokenizer.encode(text)[-self._suggester.engine.max_tokens :]
             self._state = self._suggester.engine.append(tokens, self._state)
 
-    def suggest(self, prefix: str = "", k: int = 8, *, deadline_ms: float | None = None) -> SuggestResult:
+    def suggest(
+        self,
+        prefix: str = "",
+        k: int = 8,
+        *,
+        deadline_ms: float | None = None,
+        min_probability: float | None = None,
+        typos: bool = False,
+    ) -> SuggestResult:
         """Up to `k` suggestions for what is being typed; with nothing typed, for the next query.
 
         Args:
             prefix: what was typed so far, as it was typed.
             k: suggestions wanted; fewer is an honest answer.
             deadline_ms: milliseconds after which the popular completions answer instead of the model.
+            min_probability: the model's suggestions that are less probable are left out; None takes the bundle's
+                calibrated floor, 0 lets everything pass.
+            typos: whether a list that is short goes on with popular queries for a text one typo away (source `typo`).
 
         Raises:
-            UserError: `k` is negative.
+            UserError: `k` is negative, or `min_probability` is no probability.
         """
         began = time.monotonic()
-        deadline = None if deadline_ms is None else began + deadline_ms / 1000
-        suggestions, reason = self._suggester.suggest(self._state, prefix, k, deadline)
+        if min_probability is not None and not 0 <= min_probability < 1:
+            raise UserError(
+                f"`min_probability` is {min_probability}, and it must be at least 0 and below 1",
+                code="bad-argument",
+                hint="give 0 to let everything pass",
+            )
+        call = Call()
+        if deadline_ms is not None:
+            call.end_at(began + deadline_ms / 1000)
+        with self._lock:
+            older, self._newest = self._newest, call
+        older.end(STALE)
+        try:
+            suggestions, reason = self._suggester.suggest(
+                self._state, prefix, k, min_probability=min_probability, typos=typos, call=call
+            )
+        finally:
+            call.done = True
         elapsed = (time.monotonic() - began) * 1000
         return SuggestResult(suggestions, prefix, self.queries, reason, round(elapsed, 3))
 
@@ -318,6 +339,4 @@ class Session:
         tokens = suggester.tokenizer.encode(normalize(query))
         kept = tokens[: suggester.engine.max_tokens]
         steps = len(kept) + (len(kept) == len(tokens))
-        next_state, start = suggester.constraint.exact(kept)
-        _, scores = suggester.engine.search(self._state, next_state, start, beam=1, max_steps=steps)
-        return float(scores[0]), steps
+        return suggester.search.log_probability(self._state, kept, steps), steps

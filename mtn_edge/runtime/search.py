@@ -1,0 +1,158 @@
+"""From a typed text to the endings that the model gives it: constraint, search, and strings in place of tokens."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mtn_edge.decoding.prefix_constraint import PrefixConstraint
+from mtn_edge.runtime.call import Call
+from mtn_edge.runtime.engine import DEAD, NO_FLOOR, Engine, Hypotheses, SessionState
+from mtn_edge.text import normalize
+from mtn_edge.tokenizer import EOS, Tokenizer
+
+WIDEST_BEAM = 64
+"""Hypotheses at most, however many suggestions are asked for."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a bundle searches; the `decoding` section of its manifest."""
+
+    beam: int = 8
+    """Hypotheses of a search; more when more suggestions are asked for."""
+    max_steps: int = 33
+    """Tokens that a search writes at most, with `<eos>`."""
+    min_probability_complete: float = 0.0
+    """Confidence floor with something typed: endings less probable, given session and typed text, are left out."""
+    min_probability_suggest: float = 0.0
+    """Confidence floor with nothing typed."""
+    length_normalization: float = 0.0
+    """Endings are ranked by log-probability / tokens ** this (Wu et al. 2016, section 7, without their constant)."""
+
+    @classmethod
+    def from_manifest(cls, section: dict[str, Any]) -> Decoding:
+        """Reads the section; keys that this version does not know are left alone."""
+        return cls(
+            beam=int(section["beam"]),
+            max_steps=int(section["max_steps"]),
+            min_probability_complete=float(section["min_probability_complete"]),
+            min_probability_suggest=float(section["min_probability_suggest"]),
+            length_normalization=float(section["length_normalization"]),
+        )
+
+    def min_probability(self, prefix: str) -> float:
+        """The confidence floor for a typed text."""
+        return self.min_probability_complete if prefix else self.min_probability_suggest
+
+
+class Ending(NamedTuple):
+    """What the model adds to a typed text."""
+
+    text: str
+    log_probability: float
+    """Given the session and the typed text, summed over the segmentations that were found."""
+    tokens: int
+    """How many tokens the search wrote for it, with `<eos>`."""
+
+
+class Found(NamedTuple):
+    """The endings of one typed text, best first."""
+
+    endings: list[Ending]
+    doubtful: bool
+    """Whether something was left out that was below the confidence floor or did not end in time."""
+
+
+class Search:
+    """Searches with one engine.
+
+    Args:
+        engine: runs the model.
+        tokenizer: its tokenizer.
+        decoding: how to search.
+    """
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, decoding: Decoding) -> None:
+        self.engine, self.tokenizer, self.decoding = engine, tokenizer, decoding
+        self.constraint = PrefixConstraint(tokenizer.token_bytes, tokenizer.encode)
+
+    def endings(
+        self,
+        state: SessionState,
+        prefix: str,
+        k: int,
+        *,
+        min_probability: float | None = None,
+        call: Call | None = None,
+    ) -> Found | None:
+        """What the model adds to a typed text.
+
+        Args:
+            state: the session.
+            prefix: the typed text in normal form.
+            k: endings wanted; it makes the search wider when it is more than the beam.
+            min_probability: the confidence floor; None takes the one of `decoding`.
+            call: the request, which can be ended from outside.
+
+        Returns:
+            The endings, or None when `prefix` is longer than the model can write.
+
+        Raises:
+            CallEndedError: `call` was ended.
+        """
+        least = self.decoding.min_probability(prefix) if min_probability is None else min_probability
+        floor = math.log(least) if least else NO_FLOOR
+        hypotheses = self.hypotheses(state, prefix, k, floor=floor, call=call)
+        return None if hypotheses is None else self._read(hypotheses, prefix, floor)
+
+    def hypotheses(
+        self, state: SessionState, prefix: str, k: int, *, floor: float = NO_FLOOR, call: Call | None = None
+    ) -> Hypotheses | None:
+        """The search behind `endings`: the same, as tokens; `floor` is a log-probability."""
+        engine, decoding = self.engine, self.decoding
+        constraint = self.constraint.typed(prefix, engine.max_tokens)
+        if constraint is None:
+            return None
+        return engine.search(
+            state,
+            constraint,
+            beam=min(max(decoding.beam, min(k, WIDEST_BEAM)), engine.vocab_size),
+            max_steps=min(decoding.max_steps, engine.max_tokens + 2 - len(constraint.start_tokens)),
+            floor=floor,
+            call=call,
+        )
+
+    def log_probability(self, state: SessionState, tokens: list[int], steps: int) -> float:
+        """Log-probability of the first `steps` tokens of `tokens` and `<eos>`."""
+        found = self.engine.search(state, self.constraint.exact(tokens), beam=1, max_steps=steps)
+        return float(found.scores[0])
+
+    def _read(self, hypotheses: Hypotheses, prefix: str, floor: float) -> Found:
+        settled = self.constraint.settled(prefix).encode()
+        merged: dict[str, Ending] = {}
+        doubtful = False
+        for tokens, score in zip(hypotheses.tokens.tolist(), hypotheses.scores.tolist(), strict=True):
+            if score <= DEAD:
+                break  # best first: what follows is dead too
+            if EOS not in tokens:
+                doubtful = True
+                continue
+            text = (settled + self.tokenizer.decode_bytes(tokens)).decode()
+            # A combining mark would change what was typed, and some marks and blanks are no normal form.
+            if text != (text.lower() if text.isascii() else normalize(text)):
+                continue
+            known = merged.get(text)
+            score -= hypotheses.mass
+            if known is None:
+                merged[text] = Ending(text[len(prefix) :], score, tokens.index(EOS) + 1)
+            else:  # the first segmentation is the most probable one, and its length counts
+                total = known.log_probability + math.log1p(math.exp(score - known.log_probability))
+                merged[text] = known._replace(log_probability=total)
+        kept = [ending for ending in merged.values() if ending.log_probability > floor]
+        return Found(self._rank(kept), doubtful or len(kept) < len(merged))
+
+    def _rank(self, endings: list[Ending]) -> list[Ending]:
+        power = self.decoding.length_normalization
+        return sorted(endings, key=lambda ending: (-ending.log_probability / ending.tokens**power, ending.text))
