@@ -126,11 +126,11 @@ class Suggester:
 
         own = Blocklist.load(path / "blocklist.txt")
         return cls(
-            engine=make() if close_after is None else IdleEngine(make, close_after),
             tokenizer=Tokenizer.load(path / "tokenizer.json"),
             completions=Completions.load(path / FILE),
             blocklist=own if blocklist is None else WatchedBlocklist(blocklist, own),
             decoding=bundle.decoding,
+            engine=make() if close_after is None else IdleEngine(make, close_after),  # last: nothing fails after it
         )
 
     def close(self) -> None:
