@@ -35,7 +35,19 @@ def suggest(
             show_default=False,
         ),
     ] = None,
+    typos: Annotated[
+        bool, typer.Option("--typos", help="Fill a short list with popular queries one typo away from the typed text.")
+    ] = False,
     threads: Annotated[int, typer.Option("--threads", help="Threads of one search.", min=1)] = 1,
+    blocklist: Annotated[
+        Path | None,
+        typer.Option(
+            "--blocklist",
+            metavar="FILE",
+            help="Words and phrases never to suggest, one a line, besides the bundle's; read again when it changes.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonFlag = False,
     verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
 ) -> None:
@@ -47,13 +59,13 @@ def suggest(
 
     if k < 0:
         raise UserError(f"`-k` is {k}, and it must be at least 0", code="bad-argument", hint="ask for 1 or more")
-    opened = open_suggester(path, threads=threads).session(session or ())
+    opened = open_suggester(path, threads=threads, blocklist=blocklist).session(session or ())
     if prefix is None and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         from mtn_edge.runtime.interactive import run
 
-        run(opened, k=k, deadline_ms=deadline_ms, min_probability=min_probability)
+        run(opened, k=k, deadline_ms=deadline_ms, min_probability=min_probability, typos=typos)
         return
-    result = opened.suggest(prefix or "", k, deadline_ms=deadline_ms, min_probability=min_probability)
+    result = opened.suggest(prefix or "", k, deadline_ms=deadline_ms, min_probability=min_probability, typos=typos)
     if as_json or result.suggestions:
         lines = "\n".join(f"{suggestion.text}\t{suggestion.source}" for suggestion in result.suggestions)
         emit(result.to_json(), as_json=as_json, words=lines)

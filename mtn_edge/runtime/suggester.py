@@ -10,19 +10,22 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, cast
 
 from mtn_edge.errors import UserError
 from mtn_edge.runtime.blocklist import Blocklist, fold
 from mtn_edge.runtime.bundle import Bundle
 from mtn_edge.runtime.call import Call, CallEndedError
-from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.completions import FILE, Completions
 from mtn_edge.runtime.context import context_start
 from mtn_edge.runtime.engine import Engine, OnnxEngine, SessionState
+from mtn_edge.runtime.idle import ClosedEngine, IdleEngine, closed
 from mtn_edge.runtime.search import Decoding, Search
+from mtn_edge.runtime.typos import corrected
+from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
 from mtn_edge.text import normalize, normalize_prefix
 from mtn_edge.tokenizer import Tokenizer
 
@@ -35,23 +38,27 @@ DOUBTFUL = "the model is not sure enough of more"
 FEW = "the model has fewer continuations than were asked for"
 
 
+Source = Literal["model", "completions", "typo"]
+"""Who found a suggestion: the model, the popular queries under the typed text, or those under a text near to it."""
+
+
 @dataclass(frozen=True)
 class Suggestion:
     """One line of the list."""
 
     text: str
-    """What was typed, character for character, and more."""
+    """What was typed, character for character, and more; from the source `typo`, a popular query as it is."""
     score: float
     """Log-probability given the session and the typed text (`model`), or of the share of all popular queries.
 
     Given the typed text: among all that could follow its finished words and the letters of the one being typed.
     """
-    source: Literal["model", "completions"]
+    source: Source
 
 
 @dataclass(frozen=True)
 class SuggestResult:
-    """A list of suggestions, best first: the model's, then popular completions."""
+    """A list of suggestions, best first: the model's, then popular completions, then those for a text with a typo."""
 
     suggestions: list[Suggestion]
     prefix: str
@@ -68,13 +75,13 @@ class SuggestResult:
 
 
 class Suggester:
-    """A model with its lists; safe to use from several threads at once.
+    """A model with its lists; safe to use from several threads at once. As a context manager it closes itself.
 
     Args:
         engine: runs the model.
         tokenizer: its tokenizer.
         completions: popular queries.
-        blocklist: what is never suggested.
+        blocklist: what is never suggested; a watched one may change between two calls.
         decoding: how to search.
     """
 
@@ -84,7 +91,7 @@ class Suggester:
         engine: Engine,
         tokenizer: Tokenizer,
         completions: Completions,
-        blocklist: Blocklist,
+        blocklist: Blocklist | WatchedBlocklist,
         decoding: Decoding,
     ) -> None:
         self.engine = engine
@@ -92,22 +99,52 @@ class Suggester:
         self.search = Search(engine, tokenizer, decoding)
         self._completions = completions
         self._blocklist = blocklist
+        self._closed = False
 
     @classmethod
-    def open(cls, path: Path, *, threads: int = 1) -> Suggester:
+    def open(
+        cls, path: Path, *, threads: int = 1, blocklist: Path | None = None, close_after: float | None = None
+    ) -> Suggester:
         """Opens a bundle.
 
+        Args:
+            path: its folder.
+            threads: threads of one search.
+            blocklist: a file of words and phrases that are denied besides the bundle's own; it may be edited while the
+                suggester is open (see `WatchedBlocklist`).
+            close_after: seconds without a call after which the graphs leave memory, until the next call; None keeps
+                them.
+
         Raises:
-            UserError: it is no bundle, or one of its files is damaged.
+            UserError: it is no bundle, or one of its files is damaged; `blocklist` cannot be read.
         """
         bundle = Bundle.open(path)
+
+        def make() -> Engine:
+            bundle.check_unchanged()
+            return OnnxEngine(path, bundle.model, threads=threads)
+
+        own = Blocklist.load(path / "blocklist.txt")
         return cls(
-            engine=OnnxEngine(path, bundle.model, threads=threads),
             tokenizer=Tokenizer.load(path / "tokenizer.json"),
-            completions=Completions.load(path / "completions.tsv"),
-            blocklist=Blocklist.load(path / "blocklist.txt"),
+            completions=Completions.load(path / FILE),
+            blocklist=own if blocklist is None else WatchedBlocklist(blocklist, own),
             decoding=bundle.decoding,
+            engine=make() if close_after is None else IdleEngine(make, close_after),  # last: nothing fails after it
         )
+
+    def close(self) -> None:
+        """Lets go of the model; every later call, of its sessions too, raises a UserError with the code `closed`."""
+        engine, self._closed = self.engine, True
+        self.engine = self.search.engine = cast("Engine", ClosedEngine())
+        if isinstance(engine, IdleEngine):
+            engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def session(self, queries: Sequence[str] = ()) -> Session:
         """A session that begins with `queries`."""
@@ -117,9 +154,18 @@ class Suggester:
         return session
 
     def suggest(
-        self, state: SessionState, typed: str, k: int, *, min_probability: float | None, call: Call | None
+        self,
+        state: SessionState,
+        typed: str,
+        k: int,
+        *,
+        min_probability: float | None,
+        typos: bool = False,
+        call: Call | None,
     ) -> tuple[list[Suggestion], str | None]:
         """The list of one key press and its reason (see `Session.suggest`)."""
+        if self._closed:
+            raise closed()
         if k < 0:
             raise UserError(f"`k` is {k}, and it must be at least 0", code="bad-argument", hint="ask for 1 or more")
         if k == 0:
@@ -130,13 +176,16 @@ class Suggester:
             return [], UNREADABLE
         if "\0" in typed:
             return [], UNREADABLE
-        if self._blocklist.denies(prefix):
+        blocklist = self._blocklist.current()
+        if blocklist.denies(prefix):
             return [], DENIED
-        chosen = _Chosen(typed, prefix, k, self._blocklist)
+        chosen = _Chosen(typed, prefix, k, blocklist)
         reason = self._ask_model(state, chosen, min_probability, call)
         if chosen.full:
             return chosen.suggestions, None
-        self._fill_up(chosen)
+        self._fill_up(chosen, lambda wanted: self._completions.top(prefix, wanted), "completions")
+        if typos:
+            self._fill_up(chosen, lambda wanted: corrected(prefix, self._completions, wanted), "typo")
         return chosen.suggestions, reason
 
     def _ask_model(self, state: SessionState, chosen: _Chosen, min_probability: float | None, call: Call | None) -> str:
@@ -148,16 +197,16 @@ class Suggester:
         if found is None:
             return TOO_LONG
         for ending in found.endings:
-            chosen.add(ending.text, ending.log_probability, "model")
+            chosen.add(chosen.prefix + ending.text, ending.log_probability, "model")
         return DOUBTFUL if found.doubtful else FEW
 
-    def _fill_up(self, chosen: _Chosen) -> None:
-        """Adds popular completions until the list is full or there are no more."""
+    def _fill_up(self, chosen: _Chosen, top: Callable[[int], list[tuple[str, int]]], source: Source) -> None:
+        """Adds popular queries, of which `top` gives the first few, until the list is full or there are no more."""
         seen, wanted = 0, 2 * chosen.k
         while not chosen.full:
-            found = self._completions.top(chosen.prefix, wanted)
+            found = top(wanted)
             for query, count in found[seen:]:
-                chosen.add(query[len(chosen.prefix) :], math.log(count / self._completions.total), "completions")
+                chosen.add(query, math.log(count / self._completions.total), source)
             if len(found) < wanted:
                 return
             seen, wanted = wanted, 2 * wanted
@@ -176,11 +225,15 @@ class _Chosen:
     def full(self) -> bool:
         return len(self.suggestions) == self.k
 
-    def add(self, ending: str, score: float, source: Literal["model", "completions"]) -> None:
-        twin = fold(self.prefix + ending)
-        if not self.full and twin not in self._taken and not self._blocklist.denies(twin):
+    def add(self, query: str, score: float, source: Source) -> None:
+        """Takes `query`, in normal form; what was typed stays in it as it was typed."""
+        if self.full:
+            return
+        twin = fold(query)
+        if twin not in self._taken and not self._blocklist.denies(twin):
             self._taken.add(twin)
-            self.suggestions.append(Suggestion(self._typed + ending, score, source))
+            text = query if source == "typo" else self._typed + query[len(self.prefix) :]
+            self.suggestions.append(Suggestion(text, score, source))
 
 
 class Session:
@@ -240,6 +293,7 @@ class Session:
         *,
         deadline_ms: float | None = None,
         min_probability: float | None = None,
+        typos: bool = False,
     ) -> SuggestResult:
         """Up to `k` suggestions for what is being typed; with nothing typed, for the next query.
 
@@ -249,6 +303,7 @@ class Session:
             deadline_ms: milliseconds after which the popular completions answer instead of the model.
             min_probability: the model's suggestions that are less probable are left out; None takes the bundle's
                 calibrated floor, 0 lets everything pass.
+            typos: whether a list that is short goes on with popular queries for a text one typo away (source `typo`).
 
         Raises:
             UserError: `k` is negative, or `min_probability` is no probability.
@@ -268,7 +323,7 @@ class Session:
         older.end(STALE)
         try:
             suggestions, reason = self._suggester.suggest(
-                self._state, prefix, k, min_probability=min_probability, call=call
+                self._state, prefix, k, min_probability=min_probability, typos=typos, call=call
             )
         finally:
             call.done = True
