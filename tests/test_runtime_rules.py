@@ -23,7 +23,7 @@ TOKENIZER = Tokenizer.train(["ebay", "essex", "sussex university"], 280)
 class Late:
     """An engine that never answers in time."""
 
-    vocab_size, max_tokens, max_queries = len(TOKENIZER), 16, 4
+    vocab_size, max_tokens, max_queries = len(TOKENIZER), 64, 4
 
     def start(self) -> Any:
         return None
