@@ -24,7 +24,9 @@ from numpy.typing import NDArray
 from mtn_edge.tokenizer import BOS, EOS
 
 FORBIDDEN = 0
-"""Entry of a table for a token that may not come: a bound on its log-probability at the same time."""
+"""Entry of a table for a token that may not come; the others hold the number of the next state, and 1."""
+MOST_STATES = 255
+"""How many states a table of bytes can tell apart."""
 FREE = 0
 """Between two characters: anything may come, and the output may end."""
 SPACE = 1
@@ -62,7 +64,7 @@ class Constraint(NamedTuple):
     start_tokens: NDArray[np.int64]
     """[f] `<bos>` and the tokens of what is settled."""
     next_state: NDArray[np.uint8]
-    """[S, V] the state after each token, `FORBIDDEN` where it may not come."""
+    """[S, V] the state after each token, and 1; `FORBIDDEN` where it may not come."""
     start_state: int
     """The state before the first token that the search writes."""
 
@@ -96,18 +98,24 @@ class PrefixConstraint:
 
         Returns:
             The constraint, with `STATES + 1` states and one more for each byte from the last blank of `prefix` on; None
-            when `most` tokens cannot spell `prefix` and more.
+            when `most` tokens cannot spell `prefix` and more, or its last word is longer than a table can hold.
         """
         if len(prefix.encode()) > self._longest * most:
             return None
-        finished = self.settled(prefix)
-        settled = self._encode(finished) if self._encode is not None else []
-        spelt = prefix[len(finished) :].encode()
+        start_tokens = self.start_tokens(prefix)
+        settled = len(start_tokens) - 1
+        spelt = prefix[len(self.settled(prefix)) :].encode()
         # The shortest token has one byte and the longest `_longest`: most texts need no search for the fewest tokens.
-        if len(settled) + len(spelt) >= most and not self._reachable(spelt, most - len(settled)):
+        if settled + len(spelt) >= most and not self._reachable(spelt, most - settled):
             return None
-        start_tokens = np.array([BOS, *settled], dtype=np.int64)
+        if STATES + 1 + len(spelt) > MOST_STATES:
+            return None
         return Constraint(start_tokens, self._table(spelt, FREE if settled else SPACE), STATES)
+
+    def start_tokens(self, prefix: str) -> NDArray[np.int64]:
+        """[f] `<bos>` and the tokens of the finished words of `prefix`."""
+        settled = self._encode(self.settled(prefix)) if self._encode is not None else []
+        return np.array([BOS, *settled], dtype=np.int64)
 
     def settled(self, prefix: str) -> str:
         """The finished words of `prefix`: what stands before its last blank."""

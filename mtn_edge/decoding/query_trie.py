@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mtn_edge.decoding.prefix_constraint import FORBIDDEN
+from mtn_edge.decoding.prefix_constraint import FORBIDDEN, MOST_STATES
 from mtn_edge.tokenizer import EOS
 
 
-def query_table(queries: Sequence[Sequence[int]], vocab_size: int) -> NDArray[np.float32]:
+def query_table(queries: Sequence[Sequence[int]], vocab_size: int) -> NDArray[np.uint8]:
     """The table that accepts each of `queries` followed by `<eos>`, and nothing else.
 
     Args:
@@ -25,18 +25,30 @@ def query_table(queries: Sequence[Sequence[int]], vocab_size: int) -> NDArray[np
         vocab_size: tokens of the vocabulary, V.
 
     Returns:
-        For each state and token [S, V] the number of the next state, or `FORBIDDEN`. A search starts in state 0;
+        For each state and token [S, V] the number of the next state and 1, or `FORBIDDEN`. A search starts in state 0;
         `<eos>` leads from a state to itself. S is the least number of states possible, at least 1.
 
     Raises:
-        ValueError: a token is `<eos>`, or is not in the vocabulary.
+        ValueError: a token is `<eos>` or is not in the vocabulary, or there are more than `MOST_STATES` states.
     """
     merged, ends = _minimal(_tree(queries, vocab_size), set(map(tuple, queries)))
-    table = np.full((len(merged), vocab_size), FORBIDDEN, dtype=np.float32)
+    if len(merged) > MOST_STATES:
+        raise ValueError(f"`queries` must fit into {MOST_STATES} states, got {len(merged)}")
+    table = np.full((len(merged), vocab_size), FORBIDDEN, dtype=np.uint8)
     for state, following in enumerate(merged):
-        table[state, list(following)] = list(following.values())
-    table[ends, EOS] = ends
+        table[state, list(following)] = [after + 1 for after in following.values()]
+    table[ends, EOS] = [end + 1 for end in ends]
     return table
+
+
+def fitting(queries: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """The first of `queries` that surely fit into one table: their beginnings are no more than `MOST_STATES`."""
+    beginnings: set[tuple[int, ...]] = {()}
+    for count, query in enumerate(queries):
+        beginnings.update(tuple(query[:end]) for end in range(1, len(query) + 1))
+        if len(beginnings) > MOST_STATES:
+            return list(queries[:count])
+    return list(queries)
 
 
 _Arcs = dict[int, int]

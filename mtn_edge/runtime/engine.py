@@ -21,6 +21,8 @@ from mtn_edge.tokenizer import BOS
 
 Floats = NDArray[np.float32]
 
+IMPOSSIBLE = -1e9
+"""Log-probability of a forbidden token."""
 DEAD = -1e8
 """A hypothesis with this log-probability or less broke the table's rules somewhere."""
 NO_FLOOR = DEAD
