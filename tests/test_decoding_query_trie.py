@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mtn_edge.decoding.prefix_constraint import FORBIDDEN
-from mtn_edge.decoding.query_trie import query_table
+from mtn_edge.decoding.prefix_constraint import FORBIDDEN, MOST_STATES
+from mtn_edge.decoding.query_trie import fitting, query_table
 from mtn_edge.tokenizer import EOS
 
 VOCABULARY = 6
@@ -18,19 +18,20 @@ TOKENS = [0, 1, 3, 4, 5]
 QUERIES = st.lists(st.lists(st.sampled_from(TOKENS), max_size=4), max_size=8)
 
 
-def accepted(table: NDArray[np.float32], longest: int) -> set[tuple[int, ...]]:
+def accepted(table: NDArray[np.uint8], longest: int) -> set[tuple[int, ...]]:
     """Every sequence that the table lets through to `<eos>`, by trying all."""
     found = set()
     for length in range(longest + 1):
         for tokens in product(TOKENS, repeat=length):
-            state = 0.0
+            state = 0
             for token in tokens:
-                state = float(table[int(state), token])
-                if state == FORBIDDEN:
+                entry = int(table[state, token])
+                if entry == FORBIDDEN:
                     break
+                state = entry - 1
             else:
-                if table[int(state), EOS] != FORBIDDEN:
-                    assert table[int(state), EOS] == state
+                if table[state, EOS] != FORBIDDEN:
+                    assert table[state, EOS] == state + 1
                     found.add(tokens)
     return found
 
@@ -38,7 +39,7 @@ def accepted(table: NDArray[np.float32], longest: int) -> set[tuple[int, ...]]:
 @given(QUERIES)
 def test_the_queries_and_nothing_else_are_accepted(queries: list[list[int]]) -> None:
     table = query_table(queries, VOCABULARY)
-    assert (table.dtype, table.shape[1]) == (np.float32, VOCABULARY)
+    assert (table.dtype, table.shape[1]) == (np.uint8, VOCABULARY)
     assert accepted(table, 5) == set(map(tuple, queries))
 
 
@@ -63,11 +64,11 @@ def test_order_and_repetition_change_nothing_but_names() -> None:
 def test_a_known_list_has_a_known_table() -> None:
     table = query_table([[3, 5], [4, 5], [3]], VOCABULARY)
     assert table.shape == (4, VOCABULARY)
-    after_3, after_4 = int(table[0, 3]), int(table[0, 4])
-    end = int(table[after_3, 5])
+    after_3, after_4 = int(table[0, 3]) - 1, int(table[0, 4]) - 1
+    end = int(table[after_3, 5]) - 1
     assert {0, after_3, after_4, end} == {0, 1, 2, 3}
-    assert table[after_4, 5] == end
-    assert (table[end, EOS], table[after_3, EOS]) == (end, after_3)
+    assert table[after_4, 5] == end + 1
+    assert (table[end, EOS], table[after_3, EOS]) == (end + 1, after_3 + 1)
     assert (table == FORBIDDEN).sum() == table.size - 6
 
 
@@ -81,3 +82,15 @@ def test_an_empty_list_forbids_everything() -> None:
 def test_tokens_out_of_range_are_refused(token: int) -> None:
     with pytest.raises(ValueError, match=rf"`queries` must hold tokens from 0 to 5 without 2, got {token}"):
         query_table([[3], [4, token]], VOCABULARY)
+
+
+def test_what_fits_is_a_beginning_of_the_list_and_what_does_not_is_refused() -> None:
+    queries = [[number % 6 + 3, number // 6 % 6 + 3, number // 36 + 3] for number in range(216)]
+    assert fitting(queries[:40]) == queries[:40]
+    kept = fitting([[3, n // 6 + 3, n % 6 + 3, m + 3] for n in range(36) for m in range(6)] * 2)
+    assert 0 < len(kept) < 432
+    assert len(query_table(kept, 16)) <= MOST_STATES
+    apart = [[3] * number + [4] for number in range(300)]
+    with pytest.raises(ValueError, match="must fit into 255 states"):
+        query_table(apart, 16)
+    assert len(query_table(fitting(apart), 16)) <= MOST_STATES

@@ -1,6 +1,7 @@
 """Trained weights as users have them: a checkpoint in PyTorch and its int8 bundle, which must be whole to be opened."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from mtn_edge.errors import UserError
 from mtn_edge.folders import write_manifest
 from mtn_edge.runtime.blocklist import fold
 from mtn_edge.runtime.bundle import Bundle
-from mtn_edge.runtime.suggester import DENIED, Suggester
+from mtn_edge.runtime.search import Decoding
+from mtn_edge.runtime.suggester import DENIED, DOUBTFUL, Suggester
 from mtn_edge.text import normalize
 
 
@@ -111,6 +113,58 @@ def test_what_is_no_bundle_is_refused(
     write_manifest(tmp_path / "less", "bundle", {"model": manifest["model"], "decoding": manifest["decoding"]})
     with pytest.raises(UserError, match=r"suggest.onnx` cannot be loaded by ONNX Runtime"):
         Suggester.open(tmp_path / "less")
+
+
+def with_decoding(bundle: Path, copy: Path, **changed: float) -> Suggester:
+    """`bundle` with other settings in its manifest."""
+    shutil.copytree(bundle, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    decoding = {**manifest["decoding"], **changed}
+    write_manifest(copy, "bundle", {"model": manifest["model"], "decoding": decoding})
+    return Suggester.open(copy)
+
+
+def test_the_settings_of_the_search_are_those_of_the_manifest(tiny_bundle: Path, tmp_path: Path) -> None:
+    written = json.loads((tiny_bundle / "manifest.json").read_text())["decoding"]
+    assert Suggester.open(tiny_bundle).search.decoding == Decoding(**written)
+    other = with_decoding(
+        tiny_bundle,
+        tmp_path / "other",
+        beam=3,
+        max_steps=6,
+        min_probability_complete=0.25,
+        min_probability_suggest=0.125,
+        length_normalization=0.5,
+    )
+    assert other.search.decoding == Decoding(3, 6, 0.25, 0.125, 0.5)
+
+
+def test_the_floor_of_a_bundle_leaves_out_what_is_doubtful(tiny_bundle: Path, tmp_path: Path) -> None:
+    floors = {"min_probability_complete": 0.2, "min_probability_suggest": 0.1}
+    session = with_decoding(tiny_bundle, tmp_path / "floor", **floors).session(["paris weather"])
+    for typed, least in (("", 0.1), ("paris ", 0.2), ("ja", 0.2), ("b", 0.2)):
+        result = session.suggest(typed, 8)
+        own = [found for found in result.suggestions if found.source == "model"]
+        assert all(found.score > math.log(least) for found in own)
+        assert result.reason == DOUBTFUL
+        free = session.suggest(typed, 8, min_probability=0).suggestions
+        likely = [found for found in free if found.source == "model" and found.score > math.log(least) + 0.1]
+        assert {found.text for found in likely} <= {found.text for found in own}
+        assert len([found for found in free if found.source == "model"]) > len(own)
+
+
+def test_the_length_normalization_of_a_bundle_ranks_longer_texts_higher(tiny_bundle: Path, tmp_path: Path) -> None:
+    settings = {"min_probability_complete": 0.0, "length_normalization": 0.0}
+    plain = with_decoding(tiny_bundle, tmp_path / "plain", **settings)
+    ranked = with_decoding(tiny_bundle, tmp_path / "ranked", **{**settings, "length_normalization": 3.0})
+    moved = 0
+    for typed in ("n", "paris ", "jaguar ", "new york "):
+        before, after = (opened.session(["paris weather"]).suggest(typed, 8).suggestions for opened in (plain, ranked))
+        before, after = ([found for found in x if found.source == "model"] for x in (before, after))
+        assert {found.text: found.score for found in before} == {found.text: found.score for found in after}
+        assert [found.score for found in before] == sorted((found.score for found in before), reverse=True)
+        moved += [found.text for found in before] != [found.text for found in after]
+    assert moved
 
 
 def test_the_block_list_of_a_bundle_is_obeyed(tiny_bundle: Path, tmp_path: Path) -> None:

@@ -33,12 +33,20 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_suggest_prints_a_line_for_each_suggestion(run: Callable[..., Outcome], tiny_bundle: Path) -> None:
-    found = run("suggest", tiny_bundle, "-s", "paris hotels", "-s", "paris weather", "-p", "Restau", "-k", "3")
+    asked = ("suggest", tiny_bundle, "-s", "paris hotels", "-s", "paris weather", "-p", "Restau", "-k", "3")
+    found = run(*asked, "--min-probability", "0")
     assert found.status == 0
     lines = [line.split("\t") for line in found.out.splitlines()]
     assert len(lines) == 3
     assert ["Restaurants near me", "model"] in lines
     assert found.err.endswith(" ms\n")
+    # With the bundle's floor only what is likely; with a high one nothing, and why.
+    likely = [line.split("\t") for line in run(*asked).out.splitlines()]
+    assert likely[0] == ["Restaurants near me", "model"]
+    assert [line for line in likely if line[1] == "model"] == lines[: len(likely)]
+    doubtful = run(*asked, "--min-probability", "0.9999999")
+    assert "\tmodel" not in doubtful.out
+    assert doubtful.err.startswith(f"{suggester.DOUBTFUL}; ")
 
 
 def test_suggest_prints_the_document_of_the_contract(run: Callable[..., Outcome], tiny_bundle: Path) -> None:
@@ -87,7 +95,8 @@ def test_suggest_without_p_and_without_a_terminal_is_about_the_next_query(
         (["-p", "x\udcff"], suggester.UNREADABLE),
         (["-p", "x" * 10_000], suggester.TOO_LONG),
         (["-p", "new", "-k", "0"], suggester.NOTHING_ASKED),
-        (["-p", "new", "-k", "10000"], suggester.FEW),
+        (["-p", "new", "-k", "10000", "--min-probability", "0.3"], suggester.DOUBTFUL),
+        (["-p", "jaguar price", "-k", "10000", "--min-probability", "0"], suggester.FEW),
     ],
 )
 def test_a_short_list_says_why(run: Callable[..., Outcome], tiny_bundle: Path, options: list[str], reason: str) -> None:
@@ -103,6 +112,9 @@ def test_faults_leave_with_the_status_of_the_contract(
     negative = run("suggest", tiny_bundle, "-p", "a", "-k", "-1")
     assert (negative.status, negative.out) == (1, "")
     assert negative.err == "error: `-k` is -1, and it must be at least 0; ask for 1 or more.\n"
+    impossible = run("suggest", tiny_bundle, "-p", "a", "--min-probability", "1.5")
+    assert (impossible.status, impossible.out) == (1, "")
+    assert "is 1.5, and it must be at least 0 and below 1; give 0 to let everything pass." in impossible.err
     assert run("suggest", tiny_bundle, "-k", "many").status == 2
     assert run("suggest", tiny_bundle, "--threads", "0").status == 2
     missing = run("suggest", tmp_path / "none", "--json")

@@ -28,14 +28,16 @@ class SlowSession:
     def __init__(self) -> None:
         self.queries: list[str] = []
         self.asked: list[str] = []
+        self.options: dict[str, float | None] = {}
 
     def append(self, query: str) -> None:
         if query == "bad":
             raise UserError("an earlier query is bad", code="bad-text", hint="leave it out")
         self.queries.append(query)
 
-    def suggest(self, prefix: str = "", k: int = 8, **_: object) -> SuggestResult:
+    def suggest(self, prefix: str = "", k: int = 8, **options: float | None) -> SuggestResult:
         self.asked.append(prefix)
+        self.options = options
         if prefix == "acho":
             time.sleep(0.5)
         found = [Suggestion(f"{prefix} {n}", -1.0 - n, "model" if n else "completions") for n in range(k)]
@@ -63,7 +65,7 @@ class Typist:
 def typist() -> Iterator[Typist]:
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         session = SlowSession()
-        prompt = _Prompt(session, partial(session.suggest, k=3))  # type: ignore[arg-type]
+        prompt = _Prompt(session, partial(session.suggest, k=3, deadline_ms=250.0, min_probability=0.1))  # type: ignore[arg-type]
         thread = threading.Thread(target=lambda: prompt.application.run(handle_sigint=False))
         thread.start()
         yield Typist(keys, prompt, session)
@@ -77,6 +79,7 @@ def test_a_chosen_suggestion_becomes_the_line_and_then_a_query(typist: Typist) -
     prompt, session = typist.prompt, typist.session
     typist.press("", lambda: typist.shown() == "")
     typist.press("new", lambda: typist.shown() == "new")
+    assert session.options == {"deadline_ms": 250.0, "min_probability": 0.1}
     typist.press("\t\t", lambda: prompt._chosen == 1)
     typist.press("\x1b[A\x1b[A\x1b[A", lambda: prompt._chosen == 2)  # up, through the line, to the last
     typist.press("\r", lambda: typist.shown() == "new 2")
