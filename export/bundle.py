@@ -23,7 +23,8 @@ from export.verify import OVERHEAD_BYTES, verify_bundle
 from mtn_edge import folders
 from mtn_edge.config import ModelConfig
 from mtn_edge.console import say
-from mtn_edge.runtime.blocklist import Blocklist
+from mtn_edge.runtime import completions
+from mtn_edge.runtime.blocklist import Blocklist, packed
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.engine import Engine, OnnxEngine
 from mtn_edge.runtime.search import Decoding
@@ -56,6 +57,10 @@ class _Work:
     dataset: Dataset | None
     folder: Path
     precision: Precision
+    blocklist: str
+    """The text of the bundle's `blocklist.txt`."""
+    denied: Blocklist
+    """What it denies."""
     seed: int
     checks: list[Check] = field(default_factory=list)
 
@@ -64,18 +69,26 @@ class _Work:
         return self.checkpoint.config.model
 
     def suggester(self, engine: Engine) -> Suggester:
-        """The model alone: no lists."""
+        """The model with the block list, and without popular completions."""
         return Suggester(
             engine=engine,
             tokenizer=self.checkpoint.tokenizer,
             completions=Completions(()),
-            blocklist=Blocklist(),
+            blocklist=self.denied,
             decoding=Decoding(beam=BEAM, max_steps=self.model.max_tokens + 1),
         )
 
 
 def write_bundle(
-    checkpoint_path: Path, out: Path, *, precision: Precision, dataset: Path | None, force: bool, seed: int
+    checkpoint_path: Path,
+    out: Path,
+    *,
+    precision: Precision,
+    dataset: Path | None,
+    blocklist: Path | None = None,
+    hash_blocklist: bool = False,
+    force: bool,
+    seed: int,
 ) -> dict[str, Any]:
     """Makes the bundle `out`.
 
@@ -85,6 +98,8 @@ def write_bundle(
         precision: of all matrices.
         dataset: folder of a dataset, for held-out sessions and popular completions. Without it, int8 is compared on
             sessions that the model writes itself, and the list of completions is empty.
+        blocklist: file of words and phrases that the bundle never suggests.
+        hash_blocklist: keep hashes of them in the bundle, which nobody reads by the way.
         force: replace a bundle that stands at `out`.
         seed: of samples.
 
@@ -92,17 +107,20 @@ def write_bundle(
         The manifest.
 
     Raises:
-        UserError: a folder is missing, damaged, of another kind; `out` exists; a weight cannot be quantized.
+        UserError: a folder is missing, damaged, of another kind; `out` exists; a weight cannot be quantized; the block
+            list cannot be read.
         GateError: the graphs differ from PyTorch, int8 from float32, or the bundle does not pass `verify`.
     """
     from mtn_edge.data.dataset import Dataset
     from mtn_edge.training.checkpoint import load_checkpoint
 
     folders.refuse_overwrite(out, force=force)
+    denied = Blocklist() if blocklist is None else Blocklist.load(blocklist)
+    text = "" if blocklist is None else packed(blocklist, as_hashes=hash_blocklist)
     checkpoint = load_checkpoint(checkpoint_path)
     opened = Dataset.open(dataset) if dataset is not None else None
     with folders.new_folder(out, "bundle", force=force) as folder:
-        work = _Work(checkpoint, opened, folder, precision, seed)
+        work = _Work(checkpoint, opened, folder, precision, text, denied, seed)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # inside: a killed run leaves one folder, not two
             content = _fill(work, Path(scratch))
         folders.write_manifest(folder, "bundle", content)
@@ -251,9 +269,8 @@ def _write_golden(
 def _write_lists(work: _Work) -> None:
     shutil.copyfile(work.checkpoint.path / "tokenizer.json", work.folder / "tokenizer.json")
     popular = work.dataset.popularity()[:COMPLETIONS] if work.dataset is not None else []
-    lines = sorted((query.encode(), count) for query, count in popular)
-    (work.folder / "completions.tsv").write_bytes(b"".join(b"%s\t%d\n" % line for line in lines))
-    (work.folder / "blocklist.txt").write_bytes(b"")
+    Completions(popular).save(work.folder / completions.FILE)
+    (work.folder / "blocklist.txt").write_text(work.blocklist, encoding="utf-8")
 
 
 def _sizes(work: _Work, fp32: Graphs, graphs: Graphs) -> dict[str, int]:

@@ -55,11 +55,11 @@ def _data(content: dict[str, Any], min_users: int | None) -> str:
         f"- trained on the dataset with manifest sha256 `{lineage['trained_on']}`",
     ]
     if lineage["data"] is None:
-        lines.append("- no dataset was at hand when the bundle was made: `completions.tsv` is empty")
+        lines.append("- no dataset was at hand when the bundle was made: it has no popular completions")
     else:
         lines.append(f"- completions and measurements from the dataset with manifest sha256 `{lineage['data']}`")
     lines.append(_anonymity(min_users))
-    lines.append("- nothing is sent anywhere at run time; `blocklist.txt` is empty and may be filled, a phrase a line")
+    lines.append("- nothing is sent anywhere at run time; what `blocklist.txt` holds is never suggested")
     return "\n".join(lines)
 
 

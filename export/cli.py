@@ -23,6 +23,13 @@ def quantize(
             metavar="DATASET", help="For held-out comparisons and the list of popular completions.", show_default=False
         ),
     ] = None,
+    blocklist: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Words and phrases never to suggest, one a line.", show_default=False),
+    ] = None,
+    hash_blocklist: Annotated[
+        bool, typer.Option("--hash-blocklist", help="Put hashes of them into the bundle instead of the words.")
+    ] = False,
     seed: SeedOption = 1,
     force: ForceFlag = False,
     as_json: JsonFlag = False,
@@ -31,13 +38,22 @@ def quantize(
     """Make a bundle from a checkpoint: graphs for ONNX Runtime that are compared with PyTorch before they are kept."""
     if int8 == fp32:
         raise typer.BadParameter("give one of --int8 and --fp32")
+    if hash_blocklist and blocklist is None:
+        raise typer.BadParameter("--hash-blocklist needs --blocklist")
     for package in ("torch", "onnx", "safetensors"):
         if importlib.util.find_spec(package) is None:
             raise missing_extra(package, "train", "making a bundle")
     from export.bundle import write_bundle
 
     manifest = write_bundle(
-        checkpoint, output, precision="int8" if int8 else "fp32", dataset=data, force=force, seed=seed
+        checkpoint,
+        output,
+        precision="int8" if int8 else "fp32",
+        dataset=data,
+        blocklist=blocklist,
+        hash_blocklist=hash_blocklist,
+        force=force,
+        seed=seed,
     )
     total = sum(entry["bytes"] for entry in manifest["files"].values())
     document = {

@@ -1,9 +1,10 @@
 """`suggest.onnx`: the whole constrained beam search as one Loop; `mtn_edge.decoding.beam_search` is its reference.
 
 Contract: inputs `memory_keys` and `memory_values` float32 [Ld, h, m, e], `start_tokens` int64 [f] (`<bos>` and the
-tokens that are settled), `next_state` float32 [S, V] (-1e9 where a token is forbidden), `start_state` int64 [1], `beam`
-int64 [1], `max_steps` int64 [] and `floor` float32 []. Outputs `tokens` int64 [beam, steps] (with `<eos>`, then
-`<pad>`), `scores` float32 [beam], `mass` float32 [1] and `embedded` float32 [f, d].
+tokens that are settled), `next_state` uint8 [S, V] (the next state and 1; 0 where a token is forbidden), `start_state`
+int64 [1], `beam` int64 [1], `max_steps` int64 [] and `floor` float32 [] (relative to the mass). Outputs `tokens` int64
+[beam, steps] (with `<eos>`, then `<pad>`), `scores` float32 [beam], `mass` float32 [] (log of the probability that the
+first step allows) and `embedded` float32 [f, d] (of `start_tokens`, for `encode.onnx`; ask with `max_steps` 0).
 
 All hypotheses live in one tree: each pass of the loop decodes the nodes that were added last, keys and values of every
 node are kept once, in the order of their birth, and a bound on attention shows each node its ancestors alone. So
@@ -22,10 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from export.graph_builder import FLOAT, INT64, Carry, GraphBuilder, Shape
+from export.graph_builder import FLOAT, INT64, UINT8, Carry, GraphBuilder, Shape
 from export.graph_layers import Layers, zeros
 from mtn_edge.config import ModelConfig
-from mtn_edge.decoding.prefix_constraint import FORBIDDEN
+from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS
 from quantize.plan import Weights
 
@@ -37,9 +38,11 @@ class _Shared:
     memory: list[tuple[str, str]]
     """Keys and values [1, h, m, e] of each decoder layer."""
     next_state: str
-    """float32 [S, V]."""
+    """uint8 [S, V]."""
     flat_states: str
-    """float32 [S * V]."""
+    """uint8 [S * V]."""
+    entry_scale: tuple[str, str]
+    """What turns an entry of the table into a bound: a billion, and the entry of state 0."""
     first_position: str
     """int64 [1]: position of the first token that the search writes."""
     floor: str
@@ -73,7 +76,7 @@ def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     keys = graph.input("memory_keys", FLOAT, memory_shape)
     values = graph.input("memory_values", FLOAT, memory_shape)
     start_tokens = graph.input("start_tokens", INT64, ["f"])
-    next_state = graph.input("next_state", FLOAT, ["S", config.vocab_size])
+    next_state = graph.input("next_state", UINT8, ["S", config.vocab_size])
     start_state = graph.input("start_state", INT64, [1])
     beam = graph.input("beam", INT64, [1])
     max_steps = graph.input("max_steps", INT64, [])
@@ -95,7 +98,7 @@ def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
         Carry("tip_offsets", INT64, ["n", 1], offset),
         Carry("live", INT64, ["n", 1], graph.constant(np.zeros((1, 1), dtype=np.int64))),
         Carry("live_scores", FLOAT, ["n", 1], zeros(graph, 1, 1)),
-        Carry("scores", FLOAT, ["B", 1], _filled(graph, FORBIDDEN, beam, graph.integers(1))),
+        Carry("scores", FLOAT, ["B", 1], _filled(graph, IMPOSSIBLE, beam, graph.integers(1))),
         Carry("history", INT64, ["B", "p"], graph.node("Expand", graph.integer(0), no_column)),
     ]
     carries.append(Carry("mass", FLOAT, [], zeros(graph)))
@@ -127,11 +130,15 @@ def _share(
     rows = _range(graph, beam)
     slots = graph.node("Unsqueeze", rows, graph.integers(1))
     others = graph.node("Sub", beam, graph.integers(1))
-    filler = graph.node("Concat", zeros(graph, 1), _filled(graph, FORBIDDEN, others), axis=0)
+    filler = graph.node("Concat", zeros(graph, 1), _filled(graph, IMPOSSIBLE, others), axis=0)
     return _Shared(
         memory=list(zip(keys, values, strict=True)),
         next_state=next_state,
         flat_states=graph.node("Reshape", next_state, graph.integers(-1)),
+        entry_scale=(
+            graph.constant(np.array(-IMPOSSIBLE, dtype=np.float32)),
+            graph.constant(np.array(1, dtype=np.uint8)),
+        ),
         first_position=count,
         floor=floor,
         beam=beam,
@@ -157,7 +164,7 @@ def _filled(graph: GraphBuilder, value: float, *sides: str) -> str:
 
 def _causal(graph: GraphBuilder, count: str) -> str:
     """What the chain's tokens may not attend to [f, f]: each sees itself and those before it."""
-    return graph.node("Trilu", _filled(graph, FORBIDDEN, count, count), graph.integer(1), upper=1)
+    return graph.node("Trilu", _filled(graph, IMPOSSIBLE, count, count), graph.integer(1), upper=1)
 
 
 def _mass(graph: GraphBuilder, allowed: str) -> str:
@@ -175,7 +182,7 @@ def _mass(graph: GraphBuilder, allowed: str) -> str:
 
 def _others(graph: GraphBuilder, beam: str) -> str:
     """What the nodes of one pass may not attend to among themselves [B, B]: all but themselves."""
-    nothing = _filled(graph, FORBIDDEN, beam, beam)
+    nothing = _filled(graph, IMPOSSIBLE, beam, beam)
     above = graph.node("Trilu", nothing, graph.integer(1), upper=1)
     return graph.node("Add", above, graph.node("Trilu", nothing, graph.integer(-1), upper=0))
 
@@ -185,8 +192,9 @@ def _step(layers: Layers, config: ModelConfig, shared: _Shared) -> tuple[list[st
     graph, v = layers.graph, layers.graph.integer(config.vocab_size)
     decoded, caches = _decode(layers, config, shared)  # [r, d]
     log_probs = _log_probabilities(layers, graph.node("Gather", decoded, "tips"))  # [n, V]
-    # A state is 0 or more and a log-probability 0 or less: their minimum forbids without a comparison.
-    bound = graph.node("Gather", shared.next_state, graph.node("Gather", "states", "tips"))
+    # An entry of the table, 1 less and a billion times as large, is a bound on the log-probability of its token.
+    entries = graph.node("Gather", shared.next_state, graph.node("Gather", "states", "tips"))
+    bound = graph.node("DequantizeLinear", entries, *shared.entry_scale)
     allowed = graph.node("Min", log_probs, bound)
     mass = _mass(graph, allowed)
     best, choice = graph.nodes("TopK", allowed, shared.beam, outputs=2)  # [n, k]
@@ -215,7 +223,8 @@ def _step(layers: Layers, config: ModelConfig, shared: _Shared) -> tuple[list[st
     live_code = graph.node("Reshape", graph.node("Compress", code, chosen, axis=0), graph.integers(-1))  # [n']
     live_token, row = graph.node("Mod", live_code, v), graph.node("Div", live_code, v)
     cell = graph.node("Add", graph.node("Mul", graph.node("Gather", "states", row), v), live_token)
-    states = graph.node("Cast", graph.node("Gather", shared.flat_states, cell), to=INT64)
+    entry = graph.node("Cast", graph.node("Gather", shared.flat_states, cell), to=INT64)
+    states = graph.node("Sub", entry, graph.integer(1))
 
     # New nodes see what their parents saw, and themselves.
     count = graph.node("Shape", live_code)  # [1]

@@ -64,7 +64,7 @@ def contract(model: dict[str, Any]) -> dict[str, dict[str, tuple[str, list[int |
             "memory_keys": (real, [decoder, h, "m", e]),
             "memory_values": (real, [decoder, h, "m", e]),
             "start_tokens": ("tensor(int64)", ["f"]),
-            "next_state": (real, ["S", model["vocab_size"]]),
+            "next_state": ("tensor(uint8)", ["S", model["vocab_size"]]),
             "start_state": ("tensor(int64)", [1]),
             "beam": ("tensor(int64)", [1]),
             "max_steps": ("tensor(int64)", []),

@@ -67,9 +67,10 @@ def accepts(constraint: Constraint, tokens: Sequence[int]) -> bool:
     """Whether the search may write `tokens`."""
     state = constraint.start_state
     for token in tokens:
-        state = int(constraint.next_state[state, token])
-        if state < 0:
+        entry = int(constraint.next_state[state, token])
+        if entry == FORBIDDEN:
             return False
+        state = entry - 1
     return True
 
 
@@ -126,11 +127,11 @@ def test_thousands_of_random_prefixes_are_spelt_by_every_walk(constraint: Prefix
         assert start[0] == BOS
         tokens: list[int] = []
         for _ in range(60):
-            allowed = np.flatnonzero(table[state] >= 0)
+            allowed = np.flatnonzero(table[state] != FORBIDDEN)
             assert allowed.size, (prefix, tokens)  # never a dead end
-            end = len(tokens) > 8 and table[state, EOS] >= 0
+            end = len(tokens) > 8 and table[state, EOS] != FORBIDDEN
             tokens.append(EOS if end else int(generator.choice(allowed)))
-            state = int(table[state, tokens[-1]])
+            state = int(table[state, tokens[-1]]) - 1
             if tokens[-1] == EOS:
                 break
         assert not {PAD, BOS} & {*start[1:].tolist(), *tokens}
@@ -268,16 +269,15 @@ def test_exact_accepts_one_sequence_only() -> None:
     found = OPEN.exact(tokens, settled=[7, 8])
     assert found.start_tokens.tolist() == [BOS, 7, 8]
     assert accepts(found, (*tokens, EOS))
-    assert (found.next_state >= 0).sum() == len(tokens) + 1
+    assert (found.next_state != FORBIDDEN).sum() == len(tokens) + 1
     assert OPEN.exact(tokens).start_tokens.tolist() == [BOS]
 
 
 def test_table_has_a_row_for_each_byte_and_starts_like_after_a_blank() -> None:
     found = typed(OPEN, "é n")
     assert found.next_state.shape == (STATES + 5, len(TOKENIZER))
-    assert found.next_state.dtype == np.float32
-    # A bound on log-probabilities at the same time: no state is below nothing, and what is forbidden far below all.
-    assert ((found.next_state >= 0) | (found.next_state == np.float32(FORBIDDEN))).all()
+    assert found.next_state.dtype == np.uint8
+    assert found.next_state.max() <= len(found.next_state)  # an entry is the number of a row, and 1
     empty = typed(OPEN, "")
     assert (empty.next_state[empty.start_state] == empty.next_state[SPACE]).all()
     # Of finished words only their last blank is left to spell.

@@ -328,7 +328,7 @@ def test_exact_gives_the_log_probability_of_one_sequence(settled: list[int]) -> 
 
 def test_it_stops_when_everything_is_dead_or_has_ended() -> None:
     engine = TorchEngine(network(len(VOCABULARY)))
-    nothing = np.full((1, len(VOCABULARY)), FORBIDDEN, dtype=np.float32)
+    nothing = np.full((1, len(VOCABULARY)), FORBIDDEN, dtype=np.uint8)
     rows, scores, _ = engine.search(engine.start(), Constraint(np.array([BOS]), nothing, 0), beam=4, max_steps=9)
     assert rows.shape == (4, 1)
     assert (scores <= DEAD).all()

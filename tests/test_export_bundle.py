@@ -22,11 +22,13 @@ import export.graphs  # noqa: E402
 from export import calibrate, golden, graph_layers  # noqa: E402
 from export.bundle import write_bundle  # noqa: E402
 from export.verify import verify_bundle  # noqa: E402
-from mtn_edge.runtime.suggester import Suggester  # noqa: E402
+from mtn_edge.runtime.blocklist import hashed  # noqa: E402
+from mtn_edge.runtime.completions import Completions  # noqa: E402
+from mtn_edge.runtime.suggester import DENIED, Suggester  # noqa: E402
 from quantize.int8 import Int8Weight  # noqa: E402
 
 FILES = (
-    *("encode.onnx", "suggest.onnx", "tokenizer.json", "completions.tsv", "golden.json"),
+    *("encode.onnx", "suggest.onnx", "tokenizer.json", "completions.marisa", "golden.json"),
     *("required_operators.config", "MODEL_CARD.md", "manifest.json"),
 )
 
@@ -82,12 +84,11 @@ def test_bundle_is_whole_and_verified(tiny_bundle, tiny_dataset, tiny_checkpoint
     assert not list(tiny_bundle.parent.glob(".bundle*"))
 
 
-def test_completions_are_the_popular_queries_by_their_bytes(tiny_bundle, tiny_dataset):
+def test_completions_are_the_popular_queries(tiny_bundle, tiny_dataset):
     from mtn_edge.data.dataset import Dataset
 
-    lines = [line.split(b"\t") for line in (tiny_bundle / "completions.tsv").read_bytes().splitlines()]
-    assert [query for query, _ in lines] == sorted(query for query, _ in lines)
-    assert {query.decode(): int(count) for query, count in lines} == dict(Dataset.open(tiny_dataset).popularity())
+    completions = Completions.load(tiny_bundle / "completions.marisa")
+    assert dict(completions.top("", len(completions))) == dict(Dataset.open(tiny_dataset).popularity())
 
 
 def test_golden_vectors_hold_texts_scores_margins_and_awkward_texts(tiny_bundle):
@@ -119,14 +120,27 @@ def test_verify_and_quantize_on_the_command_line(tiny_bundle, tiny_checkpoint, t
     assert {"name", "ok", "value", "bound"} == set(document["checks"][0])
     assert len(document["checks"]) >= 15
 
-    made = run("quantize", tiny_checkpoint, "-o", tmp_path / "fp32", "--fp32", "--json")
+    (tmp_path / "list.txt").write_text("jaguar\nnew york hotels\n")
+    denied = ["--blocklist", tmp_path / "list.txt", "--hash-blocklist"]
+    made = run("quantize", tiny_checkpoint, "-o", tmp_path / "fp32", "--fp32", "--json", *denied)
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["precision"]["decoder"] == "fp32"
     assert failed(tmp_path / "fp32") == set()
     # Without a dataset there are no popular queries, and the card says so.
-    assert (tmp_path / "fp32" / "completions.tsv").read_bytes() == b""
+    assert len(Completions.load(tmp_path / "fp32" / "completions.marisa")) == 0
     assert "no dataset was at hand" in (tmp_path / "fp32" / "MODEL_CARD.md").read_text()
     assert folders.read_manifest(tmp_path / "fp32")["lineage"]["data"] is None
+    # The block list went in as hashes, and is obeyed.
+    assert (tmp_path / "fp32" / "blocklist.txt").read_text() == hashed(["jaguar", "new york hotels"])
+    session = Suggester.open(tmp_path / "fp32").session()
+    assert not [found.text for found in session.suggest("ja", 50).suggestions if "jaguar" in found.text.split()]
+    assert session.suggest("jaguar").reason == DENIED
+    assert session.suggest("new york", 3).suggestions
+
+    refused = run("quantize", tiny_checkpoint, "-o", tmp_path / "none", "--int8", "--hash-blocklist")
+    assert (refused.returncode, "--hash-blocklist needs --blocklist" in refused.stderr) == (2, True)
+    refused = run("quantize", tiny_checkpoint, "-o", tmp_path / "none", "--int8", "--blocklist", tmp_path / "missing")
+    assert (refused.returncode, "missing` cannot be read" in refused.stderr) == (1, True)
 
 
 def test_verify_needs_neither_torch_nor_onnx(tiny_bundle):

@@ -21,7 +21,7 @@ from export.parity import random_session, state_of  # noqa: E402
 from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint, PrefixConstraint  # noqa: E402
 from mtn_edge.decoding.torch_engine import TorchEngine  # noqa: E402
 from mtn_edge.models.mtn import MTN, build  # noqa: E402
-from mtn_edge.runtime.engine import DEAD, NO_FLOOR, Hypotheses, OnnxEngine  # noqa: E402
+from mtn_edge.runtime.engine import DEAD, IMPOSSIBLE, NO_FLOOR, Hypotheses, OnnxEngine  # noqa: E402
 from mtn_edge.tokenizer import BOS, EOS, PAD  # noqa: E402
 from quantize.plan import uniform_plan  # noqa: E402
 
@@ -133,7 +133,7 @@ def test_few_steps_are_few_steps(pair, steps):
         assert_same(wanted, got)
         assert got.tokens.shape[0] == beam
         assert got.tokens.shape[1] <= steps
-    assert steps or (got.tokens.shape[1], got.scores.max()) == (0, np.float32(FORBIDDEN))
+    assert steps or (got.tokens.shape[1], got.scores.max()) == (0, np.float32(IMPOSSIBLE))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -175,7 +175,7 @@ def test_cached_scores_and_mass_are_those_of_the_whole_session_at_once(pair, que
         settled = constraint.start_tokens[1:].tolist()
         found = pair.graph.search(state_of(pair.graph, session), constraint, beam=8, max_steps=steps_left(constraint))
         first = next_log_probabilities(pair.model, session, settled)[-1]
-        allowed = constraint.next_state[constraint.start_state] >= 0
+        allowed = constraint.next_state[constraint.start_state] != FORBIDDEN
         assert found.mass == pytest.approx(float(np.logaddexp.reduce(first[allowed])), abs=1e-4)
         for row, score in zip(found.tokens.tolist(), found.scores.tolist(), strict=True):
             written = [token for token in row if token != PAD]

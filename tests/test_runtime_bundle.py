@@ -202,3 +202,22 @@ def test_the_block_list_of_a_bundle_is_obeyed(tiny_bundle: Path, tmp_path: Path)
     session = Suggester.open(copy).session()
     assert not any("jaguar" in found.text.split() for found in session.suggest("ja", 50).suggestions)
     assert session.suggest("JAGUAR ").reason == DENIED
+
+
+def test_a_block_list_beside_the_bundle_is_edited_while_it_is_open(tiny_bundle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "list.txt"
+    file.write_text("")
+    with Suggester.open(tiny_bundle, blocklist=file) as suggester:
+        session = suggester.session(["paris hotels"])
+        before = session.suggest("ja", 5)
+        assert any("jaguar" in found.text.split() for found in before.suggestions)
+        file.write_text("Jaguar\n")
+        after = session.suggest("ja", 5)
+        assert not any("jaguar" in found.text.split() for found in after.suggestions)
+        assert session.suggest("jaguar p").reason == DENIED
+        file.write_text("jaguar price\n")
+        texts = [found.text for found in session.suggest("jaguar p", 5).suggestions]
+        assert "jaguar pictures" in texts
+        assert "jaguar price" not in texts
+    with pytest.raises(UserError, match=r"the block list `.*none` cannot be read"):
+        Suggester.open(tiny_bundle, blocklist=tmp_path / "none")

@@ -340,7 +340,7 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Engine]:
 
 
 def never_ending() -> Constraint:
-    table = np.zeros((1, 300), dtype=np.float32)
+    table = np.ones((1, 300), dtype=np.uint8)
     table[0, : EOS + 1] = FORBIDDEN
     return Constraint(np.array([BOS], dtype=np.int64), table, 0)
 
@@ -385,6 +385,6 @@ def test_a_row_of_searches_is_ended_wherever_it_is(endless: dict[str, Engine], k
 
 def test_other_faults_of_a_search_are_not_taken_for_an_end(endless: dict[str, Engine]) -> None:
     engine = endless["onnx"]
-    wrong = never_ending()._replace(next_state=np.zeros((1, 7), dtype=np.float32))
+    wrong = never_ending()._replace(next_state=np.ones((1, 7), dtype=np.uint8))
     with pytest.raises(Exception, match=r"(?i)shape|dimension|broadcast|index"):
         engine.search(engine.start(), wrong, beam=4, max_steps=3, call=Call())

@@ -57,6 +57,31 @@ def test_suggest_prints_the_document_of_the_contract(run: Callable[..., Outcome]
     assert all(entry["text"].startswith("東京") for entry in document["suggestions"][:3])
 
 
+@pytest.mark.parametrize("model", ["tiny_bundle", "tiny_checkpoint"])
+def test_suggest_leaves_out_what_a_block_list_denies(
+    run: Callable[..., Outcome], request: pytest.FixtureRequest, tmp_path: Path, model: str
+) -> None:
+    path: Path = request.getfixturevalue(model)
+    (tmp_path / "list.txt").write_text("jaguar price\nfood\n")
+    free = run("suggest", path, "-p", "jaguar ").out
+    left = run("suggest", path, "-p", "jaguar ", "--blocklist", tmp_path / "list.txt")
+    assert "jaguar price\t" in free
+    assert "jaguar pictures\t" in left.out
+    assert not {"price", "food"} & set(left.out.split())
+    denied = run("suggest", path, "-p", "Jaguar PRICE now", "--blocklist", tmp_path / "list.txt")
+    assert (denied.status, denied.out, denied.err.split(";")[0]) == (0, "", suggester.DENIED)
+    missing = run("suggest", path, "-p", "jaguar", "--blocklist", tmp_path / "none")
+    assert (missing.status, "cannot be read" in missing.err) == (1, True)
+
+
+def test_suggest_forgives_a_typo_when_asked(run: Callable[..., Outcome], tiny_bundle: Path) -> None:
+    typed = ["-p", "jagaur p", "--min-probability", "0.9"]
+    assert "jaguar" not in run("suggest", tiny_bundle, *typed).out
+    found = run("suggest", tiny_bundle, *typed, "--typos")
+    assert {"jaguar price\ttypo", "jaguar pictures\ttypo"} <= set(found.out.splitlines())
+    assert found.err.startswith(f"{suggester.DOUBTFUL}; ")
+
+
 def test_suggest_without_p_and_without_a_terminal_is_about_the_next_query(
     run: Callable[..., Outcome], tiny_checkpoint: Path
 ) -> None:

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ class Typist:
 def typist() -> Iterator[Typist]:
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         session = SlowSession()
-        prompt = _Prompt(session, 3, 250.0, 0.1)  # type: ignore[arg-type]
+        prompt = _Prompt(session, partial(session.suggest, k=3, deadline_ms=250.0, min_probability=0.1))  # type: ignore[arg-type]
         thread = threading.Thread(target=lambda: prompt.application.run(handle_sigint=False))
         thread.start()
         yield Typist(keys, prompt, session)

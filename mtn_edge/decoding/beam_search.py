@@ -13,10 +13,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint
+from mtn_edge.decoding.prefix_constraint import Constraint
 from mtn_edge.models.layers import KeysValues
 from mtn_edge.models.mtn import MTN
 from mtn_edge.runtime.call import Call
+from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS, PAD
 
 
@@ -49,21 +50,22 @@ def beam_search(
     Raises:
         CallEndedError: the call was ended from outside.
     """
-    table = torch.from_numpy(constraint.next_state)
+    table = torch.from_numpy(constraint.next_state).long() - 1  # [S, v] the next state, negative where forbidden
+    bound = torch.where(table < 0, IMPOSSIBLE, 0.0)
     logits, past = _settle(model, memory, constraint)
     position = len(constraint.start_tokens)
     tokens = torch.empty(beam, 0, dtype=torch.long)
-    scores = torch.full((beam,), FORBIDDEN)
+    scores = torch.full((beam,), IMPOSSIBLE)
     live, live_scores, states = torch.tensor([0]), torch.zeros(1), torch.tensor([constraint.start_state])
     mass = 0.0
     for step in range(max_steps):
         if call is not None:
             call.check()
-        log_probs = torch.minimum(logits.log_softmax(dim=-1), table[states])  # [n, v]
+        log_probs = torch.minimum(logits.log_softmax(dim=-1), bound[states])  # [n, v]
         if step == 0:
             mass = float(log_probs[0].logsumexp(dim=0))
         best, choice = log_probs.topk(beam)  # [n, k]
-        candidates, picks = torch.full((beam, beam), FORBIDDEN), torch.full((beam, beam), PAD)
+        candidates, picks = torch.full((beam, beam), IMPOSSIBLE), torch.full((beam, beam), PAD)
         candidates[:, 0] = scores
         candidates[live], picks[live] = live_scores[:, None] + best, choice
 
@@ -74,7 +76,7 @@ def beam_search(
         if not bool(alive.any()) or step + 1 == max_steps:
             break
         rows = torch.searchsorted(live, parent[alive])
-        live, live_scores, states = alive.nonzero()[:, 0], scores[alive], table[states[rows], last[alive]].long()
+        live, live_scores, states = alive.nonzero()[:, 0], scores[alive], table[states[rows], last[alive]]
         past = [(keys[rows], values[rows]) for keys, values in past]
         logits, past = model.step(last[alive], position + step, memory, past)
     return tokens, scores, mass

@@ -11,22 +11,23 @@ from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import Suggester
+from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
 
 
-def open_suggester(path: Path, *, threads: int = 1) -> Suggester:
+def open_suggester(path: Path, *, threads: int = 1, blocklist: Path | None = None) -> Suggester:
     """A suggester over a bundle or a checkpoint.
 
-    A checkpoint has no list of popular queries and no block list. With one, `threads` holds for all of PyTorch in this
-    process.
+    A checkpoint has no list of popular queries and no block list of its own. With one, `threads` holds for all of
+    PyTorch in this process. The file `blocklist` may be edited while the suggester is open (see `WatchedBlocklist`).
 
     Raises:
         UserError: `path` is neither, is damaged, or is a checkpoint and PyTorch is not installed.
     """
     match read_manifest(path)["kind"]:
         case "bundle":
-            return Suggester.open(path, threads=threads)
+            return Suggester.open(path, threads=threads, blocklist=blocklist)
         case "checkpoint":
-            return _open_checkpoint(path, threads)
+            return _open_checkpoint(path, threads, blocklist)
         case kind:
             raise UserError(
                 f"`{path}` is a {kind}, not a bundle or checkpoint",
@@ -35,7 +36,7 @@ def open_suggester(path: Path, *, threads: int = 1) -> Suggester:
             )
 
 
-def _open_checkpoint(path: Path, threads: int) -> Suggester:
+def _open_checkpoint(path: Path, threads: int, blocklist: Path | None) -> Suggester:
     for package in ("torch", "safetensors"):
         if importlib.util.find_spec(package) is None:
             raise missing_extra(package, "train", "running a checkpoint")
@@ -50,6 +51,6 @@ def _open_checkpoint(path: Path, threads: int) -> Suggester:
         engine=TorchEngine(checkpoint.model),
         tokenizer=checkpoint.tokenizer,
         completions=Completions(()),
-        blocklist=Blocklist(),
+        blocklist=Blocklist() if blocklist is None else WatchedBlocklist(blocklist),
         decoding=Decoding(max_steps=checkpoint.config.model.max_tokens + 1),
     )

@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 
 from mtn_edge.tokenizer import BOS, EOS
 
-FORBIDDEN = -1e9
-"""Entry of a table for a token that may not come: a bound on its log-probability at the same time."""
+FORBIDDEN = 0
+"""Entry of a table for a token that may not come; the others hold the number of the next state, and 1."""
+MOST_STATES = 255
+"""How many states a table of bytes can tell apart."""
 FREE = 0
 """Between two characters: anything may come, and the output may end."""
 SPACE = 1
@@ -61,8 +63,8 @@ class Constraint(NamedTuple):
 
     start_tokens: NDArray[np.int64]
     """[f] `<bos>` and the tokens of what is settled."""
-    next_state: NDArray[np.float32]
-    """[S, V] the state after each token, `FORBIDDEN` where it may not come."""
+    next_state: NDArray[np.uint8]
+    """[S, V] the state after each token, and 1; `FORBIDDEN` where it may not come."""
     start_state: int
     """The state before the first token that the search writes."""
 
@@ -96,18 +98,24 @@ class PrefixConstraint:
 
         Returns:
             The constraint, with `STATES + 1` states and one more for each byte from the last blank of `prefix` on; None
-            when `most` tokens cannot spell `prefix` and more.
+            when `most` tokens cannot spell `prefix` and more, or its last word is longer than a table can hold.
         """
         if len(prefix.encode()) > self._longest * most:
             return None
-        finished = self.settled(prefix)
-        settled = self._encode(finished) if self._encode is not None else []
-        spelt = prefix[len(finished) :].encode()
+        start_tokens = self.start_tokens(prefix)
+        settled = len(start_tokens) - 1
+        spelt = prefix[len(self.settled(prefix)) :].encode()
         # The shortest token has one byte and the longest `_longest`: most texts need no search for the fewest tokens.
-        if len(settled) + len(spelt) >= most and not self._reachable(spelt, most - len(settled)):
+        if settled + len(spelt) >= most and not self._reachable(spelt, most - settled):
             return None
-        start_tokens = np.array([BOS, *settled], dtype=np.int64)
+        if STATES + 1 + len(spelt) > MOST_STATES:
+            return None
         return Constraint(start_tokens, self._table(spelt, FREE if settled else SPACE), STATES)
+
+    def start_tokens(self, prefix: str) -> NDArray[np.int64]:
+        """[f] `<bos>` and the tokens of the finished words of `prefix`."""
+        settled = self._encode(self.settled(prefix)) if self._encode is not None else []
+        return np.array([BOS, *settled], dtype=np.int64)
 
     def settled(self, prefix: str) -> str:
         """The finished words of `prefix`: what stands before its last blank."""
@@ -120,26 +128,26 @@ class PrefixConstraint:
             tokens: what the search writes.
             settled: tokens that stand before them.
         """
-        table = np.full((len(tokens) + 1, self._free.shape[1]), FORBIDDEN, dtype=np.float32)
+        table = np.full((len(tokens) + 1, self._free.shape[1]), FORBIDDEN, dtype=np.uint8)
         for place, token in enumerate(tokens):
-            table[place, token] = place + 1
-        table[len(tokens), EOS] = len(tokens)
+            table[place, token] = place + 2
+        table[len(tokens), EOS] = 1 + len(tokens)
         return Constraint(np.array([BOS, *settled], dtype=np.int64), table, 0)
 
-    def _table(self, rest: bytes, before: int) -> NDArray[np.float32]:
+    def _table(self, rest: bytes, before: int) -> NDArray[np.uint8]:
         """The state table [S, V] for `rest`, which stands in state `before`; it starts in state `STATES`."""
         states = [before]  # of the bytes before each position
         for byte in rest:
             states.append(int(self._bytes[states[-1], byte]))
         if states[-1] not in (FREE, SPACE):
             raise ValueError(f"`rest` must be UTF-8 of text in normal form, got {rest!r}")
-        table = np.empty((STATES + len(rest) + 1, self._free.shape[1]), dtype=np.float32)
+        table = np.empty((STATES + len(rest) + 1, self._free.shape[1]), dtype=np.uint8)
         table[:STATES] = self._free
         table[STATES:-1] = FORBIDDEN
         for start in range(len(rest)):
             row = table[STATES + start]
             for stop, number in self._prefixes(rest, start):
-                row[number] = STATES + stop
+                row[number] = 1 + STATES + stop
             longer = self._longer(rest[start:])
             row[longer] = self._free[states[start]][longer]
         # The typed text and nothing more: going on is free, but to end here would be an echo.
@@ -186,7 +194,7 @@ def _byte_table() -> NDArray[np.int32]:
     return table
 
 
-def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> NDArray[np.float32]:
+def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> NDArray[np.uint8]:
     """The free states' rows [STATES, V]: the state after all bytes of each token."""
     padded = np.full((len(token_bytes), max(map(len, token_bytes))), _NO_BYTE, dtype=np.int64)
     for number, spelt in enumerate(token_bytes):
@@ -194,7 +202,7 @@ def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> 
     states = np.repeat(np.arange(STATES, dtype=np.int32)[:, None], len(token_bytes), axis=1)  # [STATES, V]
     for column in padded.T:
         states = byte_table[states, column]
-    table = np.where(states == _DEAD, np.float32(FORBIDDEN), states.astype(np.float32))
+    table = np.where(states == _DEAD, np.uint8(FORBIDDEN), (states + 1).astype(np.uint8))
     table[:, [number for number, spelt in enumerate(token_bytes) if not spelt]] = FORBIDDEN
-    table[FREE, EOS] = FREE
+    table[FREE, EOS] = 1 + FREE
     return table

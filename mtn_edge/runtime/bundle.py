@@ -8,9 +8,10 @@ from typing import Any
 
 from mtn_edge.errors import UserError
 from mtn_edge.folders import check_files, read_manifest
+from mtn_edge.runtime import completions
 from mtn_edge.runtime.search import Decoding
 
-NEEDED = ("encode.onnx", "suggest.onnx", "tokenizer.json", "completions.tsv", "blocklist.txt")
+NEEDED = ("encode.onnx", "suggest.onnx", "tokenizer.json", completions.FILE, "blocklist.txt")
 """What every bundle must hold to be run."""
 
 
@@ -34,6 +35,15 @@ class Bundle:
             if name not in manifest["files"]:
                 raise UserError(f"`{path}` holds no `{name}`", code="incomplete", hint="make the bundle again")
         return cls(path, manifest)
+
+    def check_unchanged(self) -> None:
+        """Raises a UserError when another bundle has taken the place of this one since it was opened."""
+        if read_manifest(self.path, "bundle")["manifest_sha256"] != self.manifest["manifest_sha256"]:
+            raise UserError(
+                f"`{self.path}` has been replaced by another bundle since it was opened",
+                code="changed",
+                hint="open it again",
+            )
 
     @property
     def model(self) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -35,7 +36,23 @@ def suggest(
             show_default=False,
         ),
     ] = None,
+    mode: Annotated[
+        Literal["generate", "grounded"],
+        typer.Option("--mode", help="grounded: nothing but popular queries can come out; the model ranks them."),
+    ] = "generate",
+    typos: Annotated[
+        bool, typer.Option("--typos", help="Fill a short list with popular queries one typo away from the typed text.")
+    ] = False,
     threads: Annotated[int, typer.Option("--threads", help="Threads of one search.", min=1)] = 1,
+    blocklist: Annotated[
+        Path | None,
+        typer.Option(
+            "--blocklist",
+            metavar="FILE",
+            help="Words and phrases never to suggest, one a line, besides the bundle's; read again when it changes.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonFlag = False,
     verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
 ) -> None:
@@ -47,13 +64,14 @@ def suggest(
 
     if k < 0:
         raise UserError(f"`-k` is {k}, and it must be at least 0", code="bad-argument", hint="ask for 1 or more")
-    opened = open_suggester(path, threads=threads).session(session or ())
+    opened = open_suggester(path, threads=threads, blocklist=blocklist).session(session or ())
+    ask = partial(opened.suggest, k=k, deadline_ms=deadline_ms, min_probability=min_probability, mode=mode, typos=typos)
     if prefix is None and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         from mtn_edge.runtime.interactive import run
 
-        run(opened, k=k, deadline_ms=deadline_ms, min_probability=min_probability)
+        run(opened, ask)
         return
-    result = opened.suggest(prefix or "", k, deadline_ms=deadline_ms, min_probability=min_probability)
+    result = ask(prefix or "")
     if as_json or result.suggestions:
         lines = "\n".join(f"{suggestion.text}\t{suggestion.source}" for suggestion in result.suggestions)
         emit(result.to_json(), as_json=as_json, words=lines)

@@ -1,68 +1,168 @@
-"""The popular queries of a bundle, found by the characters they begin with."""
+"""The popular queries of a bundle, found by the characters they begin with.
+
+The queries lie in a MARISA trie, which gives each a number of its own. A query's *place* is its number in the order of
+the texts: the queries under a prefix are a run of places. Equal counts form a *group*, and groups are numbered from the
+highest count down. So a list of the best under a prefix costs one search for the run and one pass over small integers,
+whatever the prefix.
+
+Shapes: n queries, g groups.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import struct
+import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import marisa_trie
 import numpy as np
+from numpy.typing import NDArray
 
 from mtn_edge.errors import UserError
 
+FILE = "completions.marisa"
+"""What a bundle calls its list."""
+_MAGIC = b"mtnlist1"
+_HEADER = struct.Struct("<I8sII4x")
+"""CRC-32 of all that follows it, magic, queries, groups; what follows the header begins on a multiple of 8."""
+_WIDE = 32
+"""A run of more than 1/32 of all places is picked from the ranked list; a shorter one is ranked by itself."""
+
+Numbers = NDArray[np.unsignedinteger[Any]]
+
 
 class Completions:
-    """Queries with counts; the most frequent ones under a prefix come first.
+    """Queries with counts; the most frequent ones under a prefix come first, equal counts in the order of their texts.
 
     Args:
-        entries: queries in normal form and how often each was issued, in any order.
+        entries: queries in normal form and how often each was issued, in any order, each query once.
     """
 
     def __init__(self, entries: Iterable[tuple[str, int]]) -> None:
-        pairs = sorted((query.encode(), count) for query, count in entries)
-        self._queries = [query for query, _ in pairs]
-        self._counts = np.array([count for _, count in pairs], dtype=np.int64)
-        self.total = int(self._counts.sum())
+        pairs = sorted(entries)
+        queries = [query for query, _ in pairs]
+        trie = marisa_trie.Trie(queries)
+        if len(trie) != len(queries):
+            raise ValueError("`entries` must hold each query once")
+        highest_first, groups = np.unique([-count for _, count in pairs], return_inverse=True)
+        texts = [trie.restore_key(number) for number in range(len(trie))]
+        ids = np.array(sorted(range(len(trie)), key=texts.__getitem__), dtype=_dtype(len(trie)))
+        self._adopt(trie, -highest_first.astype(np.int64), groups.astype(_dtype(len(highest_first))), ids)
+
+    def _adopt(self, trie: Any, counts: NDArray[np.int64], groups: Numbers, ids: Numbers) -> None:
+        """Takes the parts of a list: count of each group [g], group and trie number of each place [n]."""
+        self._trie, self._counts, self._groups, self._ids = trie, counts, groups, ids
+        # Equal counts come in the order of their texts: every list is the only right one.
+        self._ranked: Numbers = np.argsort(groups, kind="stable").astype(ids.dtype)  # [n] places, best first
+        self.total = int(counts @ np.bincount(groups, minlength=len(counts)))
         """The sum of all counts."""
-        # Equal counts come in the order of their bytes: ranks are distinct, so every list is the only right one.
-        by_count = np.argsort(-self._counts, kind="stable")
-        self._rank = np.empty(len(pairs), dtype=np.int32)
-        self._rank[by_count] = np.arange(len(pairs), dtype=np.int32)
 
     @classmethod
     def load(cls, path: Path) -> Completions:
-        """Reads a `completions.tsv`: a query, a tab and its count on each line.
+        """Reads what `save` wrote.
 
         Raises:
-            UserError: a line is something else; the sentence gives its number.
+            UserError: the file is something else, or damaged.
         """
-        entries: list[tuple[str, int]] = []
-        for number, line in enumerate(path.read_bytes().removesuffix(b"\n").split(b"\n"), 1):
-            if not line:
-                continue
-            try:
-                query, count = line.decode().split("\t")
-                entries.append((query, int(count)))
-            except ValueError as error:
-                raise UserError(
-                    f"line {number} of `{path}` is not a query, a tab and a count",
-                    code="bad-completions",
-                    hint="make the bundle again",
-                ) from error
-        return cls(entries)
+        raw = path.read_bytes()
+        try:
+            crc, magic, queries, groups = _HEADER.unpack_from(raw)
+            sound = magic == _MAGIC and zlib.crc32(raw[4:]) == crc
+        except struct.error:
+            sound = False
+        if not sound:
+            raise UserError(
+                f"`{path}` is not a list of popular queries, or it is damaged",
+                code="bad-completions",
+                hint="make the bundle again",
+            )
+        parts: list[Any] = []
+        at = _HEADER.size
+        for dtype, count in ((np.int64, groups), (_dtype(queries), queries), (_dtype(groups), queries)):
+            parts.append(np.frombuffer(raw, dtype, count, at).astype(dtype))  # a copy: `raw` itself can go
+            at += parts[-1].nbytes
+        completions = cls.__new__(cls)
+        completions._adopt(marisa_trie.Trie().frombytes(raw[at:]), parts[0], parts[2], parts[1])
+        return completions
+
+    def save(self, path: Path) -> None:
+        """Writes one file: header, counts, trie numbers, groups, trie; the same list gives the same bytes."""
+        body = b"".join((self._counts.tobytes(), self._ids.tobytes(), self._groups.tobytes(), self._trie.tobytes()))
+        raw = _HEADER.pack(0, _MAGIC, len(self._ids), len(self._counts)) + body
+        path.write_bytes(zlib.crc32(raw[4:]).to_bytes(4, "little") + raw[4:])
 
     def __len__(self) -> int:
-        return len(self._queries)
+        return len(self._ids)
+
+    def __contains__(self, query: object) -> bool:
+        try:
+            return isinstance(query, str) and query in self._trie
+        except UnicodeEncodeError:  # a lone surrogate
+            return False
 
     def top(self, prefix: str, k: int) -> list[tuple[str, int]]:
         """The `k` most frequent queries that begin with `prefix` (in normal form), with their counts, best first."""
-        start = prefix.encode()
-        first = bisect_left(self._queries, start)
-        last = bisect_left(self._queries, start + b"\xff", first)  # no UTF-8 text holds the byte FF
-        ranks = self._rank[first:last]
-        if len(ranks) > k:
-            best = np.argpartition(ranks, k)[:k]
-            best = best[np.argsort(ranks[best])]
-        else:
-            best = np.argsort(ranks)
-        return [(self._queries[place].decode(), int(self._counts[place])) for place in (first + best).tolist()]
+        first, last = self.run(prefix)
+        if (last - first) * _WIDE <= len(self):
+            return self._entries(first + np.argsort(self._groups[first:last], kind="stable")[:k])
+        # Unsigned differences wrap around: places before `first` come out beyond `last` too.
+        found = self._ranked[np.flatnonzero(self._ranked - self._ranked.dtype.type(first) < last - first)[:k]]
+        return self._entries(found)
+
+    def best(self, runs: Iterable[tuple[int, int]], k: int) -> list[tuple[str, int]]:
+        """The `k` most frequent queries in any of `runs`, with their counts, best first."""
+        places = np.unique(np.concatenate([np.arange(0), *(np.arange(*run) for run in runs)]))
+        return self._entries(places[np.argsort(self._groups[places], kind="stable")[:k]])
+
+    def run(self, prefix: str, within: tuple[int, int] | None = None) -> tuple[int, int]:
+        """The places of the queries that begin with `prefix`: the first, and one after the last.
+
+        Args:
+            prefix: text in normal form.
+            within: a run that holds them, when one is known: the search is shorter then.
+        """
+        first, last = within or (0, len(self))
+        first = bisect_left(self._ids, prefix, first, last, key=self._query)
+        length = len(prefix)
+        last = bisect_right(self._ids, prefix, first, last, key=lambda number: self._query(number)[:length])
+        return first, last
+
+    def begins(self, prefix: str) -> bool:
+        """Whether any query begins with `prefix`: what `run` says too, for the price of one look into the trie."""
+        return next(self._trie.iterkeys(prefix), None) is not None
+
+    def letters(self, run: tuple[int, int], at: int) -> list[tuple[str, tuple[int, int]]]:
+        """The letters that follow the first `at` letters, which all queries of `run` share, each with its own run."""
+        first, last = run
+        found = []
+        while first < last:
+            letter = self._letter(self._ids[first], at)
+            step = 1  # most runs are short: their ends are looked for nearby first
+            while first + step < last and self._letter(self._ids[first + step], at) == letter:
+                step *= 2
+            low, high = first + step // 2, min(first + step, last)
+            after = bisect_right(self._ids, letter, low, high, key=lambda number: self._letter(number, at))
+            if letter:
+                found.append((letter, (first, after)))
+            first = after
+        return found
+
+    def _letter(self, number: Any, at: int) -> str:
+        """The letter at `at`; nothing after the end."""
+        return self._query(number)[at : at + 1]
+
+    def _query(self, number: Any) -> str:
+        query: str = self._trie.restore_key(number)
+        return query
+
+    def _entries(self, places: NDArray[Any]) -> list[tuple[str, int]]:
+        counts = self._counts[self._groups[places]].tolist()
+        return [(self._query(number), count) for number, count in zip(self._ids[places].tolist(), counts, strict=True)]
+
+
+def _dtype(values: int) -> type[np.unsignedinteger[Any]]:
+    """The smallest type for the numbers from 0 to `values` - 1."""
+    return np.uint8 if values <= 1 << 8 else np.uint16 if values <= 1 << 16 else np.uint32

@@ -21,6 +21,8 @@ from mtn_edge.tokenizer import BOS
 
 Floats = NDArray[np.float32]
 
+IMPOSSIBLE = -1e9
+"""Log-probability of a forbidden token."""
 DEAD = -1e8
 """A hypothesis with this log-probability or less broke the table's rules somewhere."""
 NO_FLOOR = DEAD
@@ -119,7 +121,7 @@ class OnnxEngine:
             (model["session_layers"], model["heads"], 0, model["d_model"] // model["heads"]), dtype=np.float32
         )
         self._nothing = np.zeros((model["decoder_layers"], *nothing.shape[1:]), dtype=np.float32)
-        self._no_states = np.full((1, self.vocab_size), FORBIDDEN, dtype=np.float32)
+        self._no_states = np.full((1, self.vocab_size), FORBIDDEN, dtype=np.uint8)
         self._start = self.append([BOS], SessionState(nothing, nothing, self._nothing, self._nothing))
 
     def start(self) -> SessionState:

@@ -23,9 +23,13 @@ _SHOWN_QUERIES = 5
 _KEYS = "Tab, arrows: choose · Enter: take it, or search the line · Ctrl-C: leave"
 
 
-def run(session: Session, *, k: int, deadline_ms: float | None, min_probability: float | None) -> None:
+Ask = Callable[[str], SuggestResult]
+"""Makes the list for a typed text: `Session.suggest` with what else it takes."""
+
+
+def run(session: Session, ask: Ask) -> None:
     """Reads lines until Ctrl-C or Ctrl-D; each becomes a query of `session`."""
-    prompt = _Prompt(session, k, deadline_ms, min_probability)
+    prompt = _Prompt(session, ask)
     try:
         prompt.application.run()
     finally:
@@ -33,11 +37,8 @@ def run(session: Session, *, k: int, deadline_ms: float | None, min_probability:
 
 
 class _Prompt:
-    def __init__(
-        self, session: Session, k: int, deadline_ms: float | None = None, min_probability: float | None = None
-    ) -> None:
-        self._session, self._k = session, k
-        self._deadline_ms, self._min_probability = deadline_ms, min_probability
+    def __init__(self, session: Session, ask: Ask) -> None:
+        self._session, self._suggest = session, ask
         self._worker = ThreadPoolExecutor(max_workers=1)
         self._newest = 0
         self._result: SuggestResult | None = None
@@ -114,9 +115,7 @@ class _Prompt:
                 before()
             if number != self._newest:
                 return None
-            return self._session.suggest(
-                text, self._k, deadline_ms=self._deadline_ms, min_probability=self._min_probability
-            )
+            return self._suggest(text)
 
         async def show() -> None:
             try:
@@ -138,7 +137,7 @@ class _Prompt:
         parts: StyleAndTextTuples = []
         for place, suggestion in enumerate(self._result.suggestions if self._result else ()):
             style = "reverse" if place == self._chosen else ""
-            mark = "" if suggestion.source == "model" else "  popular"
+            mark = {"model": "", "completions": "  popular", "typo": "  another spelling"}[suggestion.source]
             parts += [(style, f"  {suggestion.text}"), ("fg:ansibrightblack", f"{mark}\n")]
         return parts
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from mtn_edge.decoding.prefix_constraint import PrefixConstraint
+from mtn_edge.decoding.prefix_constraint import Constraint, PrefixConstraint
+from mtn_edge.decoding.query_trie import fitting, query_table
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import DEAD, NO_FLOOR, Engine, Hypotheses, SessionState
 from mtn_edge.text import normalize
@@ -107,14 +109,51 @@ class Search:
         hypotheses = self.hypotheses(state, prefix, k, floor=floor, call=call)
         return None if hypotheses is None else self._read(hypotheses, prefix, floor)
 
+    def among(
+        self,
+        state: SessionState,
+        prefix: str,
+        queries: Sequence[str],
+        k: int,
+        *,
+        min_probability: float,
+        call: Call | None = None,
+    ) -> Found:
+        """What the model adds to a typed text so that one of `queries` comes out; the rest as in `endings`.
+
+        Args:
+            state: the session.
+            prefix: the typed text in normal form.
+            queries: in normal form, each longer than `prefix` and beginning with it, the most important first: of more
+                than fit into one table the last are left out. Each is spelt as the tokenizer spells it.
+            k: endings wanted.
+            min_probability: the confidence floor, among the tokens that begin one of `queries`.
+            call: the request, which can be ended from outside.
+
+        Raises:
+            CallEndedError: `call` was ended.
+        """
+        start_tokens = self.constraint.start_tokens(prefix)
+        settled = len(start_tokens) - 1
+        spelt = [self.tokenizer.encode(query)[settled:] for query in queries]
+        spelt = [tokens for tokens in spelt if settled + len(tokens) <= self.engine.max_tokens]
+        if not spelt:
+            return Found([], doubtful=False)
+        floor = math.log(min_probability) if min_probability else NO_FLOOR
+        table = query_table(fitting(spelt), self.engine.vocab_size)
+        return self._read(self._search(state, Constraint(start_tokens, table, 0), k, floor, call), prefix, floor)
+
     def hypotheses(
         self, state: SessionState, prefix: str, k: int, *, floor: float = NO_FLOOR, call: Call | None = None
     ) -> Hypotheses | None:
         """The search behind `endings`: the same, as tokens; `floor` is a log-probability."""
+        constraint = self.constraint.typed(prefix, self.engine.max_tokens)
+        return None if constraint is None else self._search(state, constraint, k, floor, call)
+
+    def _search(
+        self, state: SessionState, constraint: Constraint, k: int, floor: float, call: Call | None
+    ) -> Hypotheses:
         engine, decoding = self.engine, self.decoding
-        constraint = self.constraint.typed(prefix, engine.max_tokens)
-        if constraint is None:
-            return None
         return engine.search(
             state,
             constraint,

@@ -10,19 +10,23 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, cast
 
 from mtn_edge.errors import UserError
-from mtn_edge.runtime.blocklist import Blocklist, fold
+from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.bundle import Bundle
 from mtn_edge.runtime.call import Call, CallEndedError
-from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.choice import Choice, Source, Suggestion
+from mtn_edge.runtime.completions import FILE, Completions
 from mtn_edge.runtime.context import context_start
 from mtn_edge.runtime.engine import Engine, OnnxEngine, SessionState
-from mtn_edge.runtime.search import Decoding, Search
+from mtn_edge.runtime.idle import ClosedEngine, IdleEngine, closed
+from mtn_edge.runtime.search import Decoding, Found, Search
+from mtn_edge.runtime.typos import corrected
+from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
 from mtn_edge.text import normalize, normalize_prefix
 from mtn_edge.tokenizer import Tokenizer
 
@@ -33,25 +37,40 @@ TOO_LONG = "the typed text is longer than the model can write"
 STALE = "a newer key press came before the model had answered"
 DOUBTFUL = "the model is not sure enough of more"
 FEW = "the model has fewer continuations than were asked for"
+NO_MORE_POPULAR = "no more popular queries begin with the typed text"
+GROUNDED = 128
+"""Popular queries among which the model chooses in grounded mode, besides those that it finds by itself."""
+
+Mode = Literal["generate", "grounded"]
+"""Whether the model writes freely, or chooses among popular queries: nothing else can come out then."""
 
 
 @dataclass(frozen=True)
-class Suggestion:
-    """One line of the list."""
+class Request:
+    """One key press: what was typed, and what is wanted (see `Session.suggest`)."""
 
-    text: str
-    """What was typed, character for character, and more."""
-    score: float
-    """Log-probability given the session and the typed text (`model`), or of the share of all popular queries.
+    typed: str
+    k: int
+    mode: Mode = "generate"
+    min_probability: float | None = None
+    typos: bool = False
 
-    Given the typed text: among all that could follow its finished words and the letters of the one being typed.
-    """
-    source: Literal["model", "completions"]
+    def __post_init__(self) -> None:
+        if self.k < 0:
+            raise UserError(
+                f"`k` is {self.k}, and it must be at least 0", code="bad-argument", hint="ask for 1 or more"
+            )
+        if self.min_probability is not None and not 0 <= self.min_probability < 1:
+            raise UserError(
+                f"`min_probability` is {self.min_probability}, and it must be at least 0 and below 1",
+                code="bad-argument",
+                hint="give 0 to let everything pass",
+            )
 
 
 @dataclass(frozen=True)
 class SuggestResult:
-    """A list of suggestions, best first: the model's, then popular completions."""
+    """A list of suggestions, best first: the model's, then popular completions, then those for a text with a typo."""
 
     suggestions: list[Suggestion]
     prefix: str
@@ -68,13 +87,13 @@ class SuggestResult:
 
 
 class Suggester:
-    """A model with its lists; safe to use from several threads at once.
+    """A model with its lists; safe to use from several threads at once. As a context manager it closes itself.
 
     Args:
         engine: runs the model.
         tokenizer: its tokenizer.
         completions: popular queries.
-        blocklist: what is never suggested.
+        blocklist: what is never suggested; a watched one may change between two calls.
         decoding: how to search.
     """
 
@@ -84,7 +103,7 @@ class Suggester:
         engine: Engine,
         tokenizer: Tokenizer,
         completions: Completions,
-        blocklist: Blocklist,
+        blocklist: Blocklist | WatchedBlocklist,
         decoding: Decoding,
     ) -> None:
         self.engine = engine
@@ -92,22 +111,52 @@ class Suggester:
         self.search = Search(engine, tokenizer, decoding)
         self._completions = completions
         self._blocklist = blocklist
+        self._closed = False
 
     @classmethod
-    def open(cls, path: Path, *, threads: int = 1) -> Suggester:
+    def open(
+        cls, path: Path, *, threads: int = 1, blocklist: Path | None = None, close_after: float | None = None
+    ) -> Suggester:
         """Opens a bundle.
 
+        Args:
+            path: its folder.
+            threads: threads of one search.
+            blocklist: a file of words and phrases that are denied besides the bundle's own; it may be edited while the
+                suggester is open (see `WatchedBlocklist`).
+            close_after: seconds without a call after which the graphs leave memory, until the next call; None keeps
+                them.
+
         Raises:
-            UserError: it is no bundle, or one of its files is damaged.
+            UserError: it is no bundle, or one of its files is damaged; `blocklist` cannot be read.
         """
         bundle = Bundle.open(path)
+
+        def make() -> Engine:
+            bundle.check_unchanged()
+            return OnnxEngine(path, bundle.model, threads=threads)
+
+        own = Blocklist.load(path / "blocklist.txt")
         return cls(
-            engine=OnnxEngine(path, bundle.model, threads=threads),
             tokenizer=Tokenizer.load(path / "tokenizer.json"),
-            completions=Completions.load(path / "completions.tsv"),
-            blocklist=Blocklist.load(path / "blocklist.txt"),
+            completions=Completions.load(path / FILE),
+            blocklist=own if blocklist is None else WatchedBlocklist(blocklist, own),
             decoding=bundle.decoding,
+            engine=make() if close_after is None else IdleEngine(make, close_after),  # last: nothing fails after it
         )
+
+    def close(self) -> None:
+        """Lets go of the model; every later call, of its sessions too, raises a UserError with the code `closed`."""
+        engine, self._closed = self.engine, True
+        self.engine = self.search.engine = cast("Engine", ClosedEngine())
+        if isinstance(engine, IdleEngine):
+            engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def session(self, queries: Sequence[str] = ()) -> Session:
         """A session that begins with `queries`."""
@@ -116,71 +165,69 @@ class Suggester:
             session.append(query)
         return session
 
-    def suggest(
-        self, state: SessionState, typed: str, k: int, *, min_probability: float | None, call: Call | None
-    ) -> tuple[list[Suggestion], str | None]:
+    def answer(self, state: SessionState, request: Request, call: Call | None) -> tuple[list[Suggestion], str | None]:
         """The list of one key press and its reason (see `Session.suggest`)."""
-        if k < 0:
-            raise UserError(f"`k` is {k}, and it must be at least 0", code="bad-argument", hint="ask for 1 or more")
-        if k == 0:
+        if self._closed:
+            raise closed()
+        if request.k == 0:
             return [], NOTHING_ASKED
         try:
-            prefix = normalize_prefix(typed)
+            prefix = normalize_prefix(request.typed)
         except ValueError:
             return [], UNREADABLE
-        if "\0" in typed:
+        if "\0" in request.typed:
             return [], UNREADABLE
-        if self._blocklist.denies(prefix):
+        blocklist = self._blocklist.current()
+        if blocklist.denies(prefix):
             return [], DENIED
-        chosen = _Chosen(typed, prefix, k, self._blocklist)
-        reason = self._ask_model(state, chosen, min_probability, call)
-        if chosen.full:
-            return chosen.suggestions, None
-        self._fill_up(chosen)
-        return chosen.suggestions, reason
+        choice = Choice(request.typed, prefix, request.k, blocklist)
+        reason = self._ask_model(state, choice, request, call)
+        if choice.full:
+            return choice.suggestions, None
+        self._fill_up(choice, lambda wanted: self._completions.top(prefix, wanted), "completions")
+        if request.typos:
+            self._fill_up(choice, lambda wanted: corrected(prefix, self._completions, wanted), "typo")
+        return choice.suggestions, reason
 
-    def _ask_model(self, state: SessionState, chosen: _Chosen, min_probability: float | None, call: Call | None) -> str:
+    def _ask_model(self, state: SessionState, choice: Choice, request: Request, call: Call | None) -> str:
         """Adds what the model gives; returns why there is no more of it."""
         try:
-            found = self.search.endings(state, chosen.prefix, chosen.k, min_probability=min_probability, call=call)
+            if request.mode == "grounded":
+                found: Found | None = self._grounded(state, choice.prefix, request, call)
+            else:
+                found = self.search.endings(
+                    state, choice.prefix, request.k, min_probability=request.min_probability, call=call
+                )
         except CallEndedError as ended:
             return str(ended)
         if found is None:
             return TOO_LONG
         for ending in found.endings:
-            chosen.add(ending.text, ending.log_probability, "model")
+            choice.add(choice.prefix + ending.text, ending.log_probability, "model")
+        if request.mode == "grounded":
+            return NO_MORE_POPULAR
         return DOUBTFUL if found.doubtful else FEW
 
-    def _fill_up(self, chosen: _Chosen) -> None:
-        """Adds popular completions until the list is full or there are no more."""
+    def _grounded(self, state: SessionState, prefix: str, request: Request, call: Call | None) -> Found:
+        """The model's choice among popular queries: those that it would write anyway, and the most frequent ones."""
+        free = self.search.endings(state, prefix, request.k, min_probability=0.0, call=call)
+        written = [prefix + ending.text for ending in free.endings] if free is not None else []
+        popular = [query for query, _ in self._completions.top(prefix, GROUNDED)]
+        queries = dict.fromkeys([*(query for query in written if query in self._completions), *popular])
+        queries.pop(prefix, None)
+        least = request.min_probability or 0.0
+        return self.search.among(state, prefix, list(queries), request.k, min_probability=least, call=call)
+
+    def _fill_up(self, chosen: Choice, top: Callable[[int], list[tuple[str, int]]], source: Source) -> None:
+        """Adds popular queries, of which `top` gives the first few, until the list is full or there are no more."""
         seen, wanted = 0, 2 * chosen.k
         while not chosen.full:
-            found = self._completions.top(chosen.prefix, wanted)
+            found = top(wanted)
             for query, count in found[seen:]:
-                chosen.add(query[len(chosen.prefix) :], math.log(count / self._completions.total), "completions")
+                chosen.add(query, math.log(count / self._completions.total), source)
             if len(found) < wanted:
                 return
             seen, wanted = wanted, 2 * wanted
-
-
-class _Chosen:
-    """The list as it grows: no echo, no twins, nothing that is denied, `k` at most."""
-
-    def __init__(self, typed: str, prefix: str, k: int, blocklist: Blocklist) -> None:
-        self.prefix, self.k = prefix, k
-        self.suggestions: list[Suggestion] = []
-        self._typed, self._blocklist = typed, blocklist
-        self._taken = {fold(prefix)}
-
-    @property
-    def full(self) -> bool:
-        return len(self.suggestions) == self.k
-
-    def add(self, ending: str, score: float, source: Literal["model", "completions"]) -> None:
-        twin = fold(self.prefix + ending)
-        if not self.full and twin not in self._taken and not self._blocklist.denies(twin):
-            self._taken.add(twin)
-            self.suggestions.append(Suggestion(self._typed + ending, score, source))
 
 
 class Session:
@@ -240,6 +287,8 @@ class Session:
         *,
         deadline_ms: float | None = None,
         min_probability: float | None = None,
+        mode: Mode = "generate",
+        typos: bool = False,
     ) -> SuggestResult:
         """Up to `k` suggestions for what is being typed; with nothing typed, for the next query.
 
@@ -249,17 +298,15 @@ class Session:
             deadline_ms: milliseconds after which the popular completions answer instead of the model.
             min_probability: the model's suggestions that are less probable are left out; None takes the bundle's
                 calibrated floor, 0 lets everything pass.
+            mode: `grounded` lets nothing come out but popular queries, which K people issued; the model chooses and
+                ranks. The floor is off then, unless `min_probability` sets one.
+            typos: whether a list that is short goes on with popular queries for a text one typo away (source `typo`).
 
         Raises:
             UserError: `k` is negative, or `min_probability` is no probability.
         """
         began = time.monotonic()
-        if min_probability is not None and not 0 <= min_probability < 1:
-            raise UserError(
-                f"`min_probability` is {min_probability}, and it must be at least 0 and below 1",
-                code="bad-argument",
-                hint="give 0 to let everything pass",
-            )
+        request = Request(prefix, k, mode, min_probability, typos)
         call = Call()
         if deadline_ms is not None:
             call.end_at(began + deadline_ms / 1000)
@@ -267,9 +314,7 @@ class Session:
             older, self._newest = self._newest, call
         older.end(STALE)
         try:
-            suggestions, reason = self._suggester.suggest(
-                self._state, prefix, k, min_probability=min_probability, call=call
-            )
+            suggestions, reason = self._suggester.answer(self._state, request, call)
         finally:
             call.done = True
         elapsed = (time.monotonic() - began) * 1000
