@@ -1,0 +1,90 @@
+"""The race: all systems type the same queries, session by session in turn: the machine's moods hit all alike."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from peers import System
+from peers.python_beam import PythonBeam
+
+
+class Press(NamedTuple):
+    """One key press of one system."""
+
+    session: int
+    milliseconds: float
+    steps: int | None
+    """Decoder steps."""
+    suggestions: int
+    """Texts in the list."""
+    found: bool
+    """Whether the query that is being typed is among them."""
+
+
+Presses = dict[tuple[str, int], list[Press]]
+"""By system and by number of earlier queries."""
+
+
+def draw_sessions(sessions: Sequence[list[str]], count: int, *, seed: int = 1) -> list[list[str]]:
+    """`count` sessions of at least two queries, at random."""
+    able = [queries for queries in sessions if len(queries) > 1]
+    order = np.random.default_rng(seed).permutation(len(able))[:count]
+    return [able[number] for number in order.tolist()]
+
+
+def lengthened(queries: Sequence[str], length: int) -> list[str]:
+    """The last `length` queries of a session that goes round and round: real sessions of 50 queries are rare."""
+    return (list(queries) * length)[-length:]
+
+
+def race(
+    systems: Sequence[System], sessions: Sequence[list[str]], lengths: Sequence[int], progress: Callable[[int], None]
+) -> tuple[Presses, dict[int, list[int]]]:
+    """Types the last query of each session, after its earlier ones brought to each of `lengths`.
+
+    Every beginning of 1 to all but one of its characters is a key press. Systems take turns in changing order.
+
+    Returns:
+        All presses, and by length the rows that the exact search had to decode (counted by `PythonBeam`).
+    """
+    presses: Presses = {(system.name, length): [] for system in systems for length in lengths}
+    rows: dict[int, list[int]] = {length: [] for length in lengths}
+    for system in systems:  # warm-up
+        _type(system, lengthened(sessions[0][:-1], lengths[0]), sessions[0][-1], 0, [])
+    gc.disable()
+    try:
+        for number, (*earlier, query) in enumerate(sessions):
+            for length in lengths:
+                turn = number % len(systems)
+                for system in [*systems[turn:], *systems[:turn]]:
+                    counted = rows[length] if isinstance(system, PythonBeam) else None
+                    _type(system, lengthened(earlier, length), query, number, presses[system.name, length], counted)
+            gc.collect()
+            progress(number + 1)
+    finally:
+        gc.enable()
+    return presses, rows
+
+
+def _type(
+    system: System,
+    earlier: list[str],
+    query: str,
+    session: int,
+    presses: list[Press],
+    rows: list[int] | None = None,
+) -> None:
+    system.start(earlier)
+    for typed in range(1, len(query)):
+        prefix = query[:typed]
+        began = time.perf_counter()
+        texts = system.suggest(prefix)
+        took = (time.perf_counter() - began) * 1000
+        presses.append(Press(session, took, system.steps, len(texts), query in texts))
+        if rows is not None:
+            assert isinstance(system, PythonBeam)
+            rows.append(system.rows)
