@@ -15,7 +15,6 @@ import onnx
 from peers.python_beam import open_graph
 
 from export.graph_builder import GraphBuilder
-from quantize.int8 import Int8Weight
 from quantize.plan import Weights
 
 FAR_ABOVE_CACHES = 256 * 2**20
@@ -31,8 +30,6 @@ class Limits:
 
     decoder_bytes: int
     """Weights that each step reads: the decoder's layers without cross-attention keys and values, the output table."""
-    macs_a_row: int
-    """Multiplications of one hypothesis in one step, those of its weights."""
     read_gb_s: float
     """One core reading a buffer of the decoder's size again and again: from whichever cache or memory holds it."""
     memory_gb_s: float
@@ -44,9 +41,9 @@ class Limits:
         """Milliseconds to read the decoder `steps` times."""
         return steps * self.decoder_bytes / self.read_gb_s / 1e6
 
-    def arithmetic_ms(self, rows: float) -> float:
-        """Milliseconds of the products of `rows` hypotheses, over all steps."""
-        return rows * self.macs_a_row / self.int8_gmac_s / 1e6
+    def arithmetic_ms(self, multiplications: float) -> float:
+        """Milliseconds of so many int8 multiply-adds."""
+        return multiplications / self.int8_gmac_s / 1e6
 
     def to_json(self) -> dict[str, Any]:
         """The rates and sizes by name."""
@@ -54,13 +51,11 @@ class Limits:
 
 
 def measure_limits(weights: Weights) -> Limits:
-    """Sizes from the graphs' int8 weights, rates from this machine."""
+    """The size from the graphs' int8 weights, rates from this machine."""
     read = [weights[name] for name in weights if name.startswith(("decoder_layers.", "embedding."))]
-    matrices = [each for each in read if isinstance(each, Int8Weight)]
     size = sum(each.nbytes for each in read)
     return Limits(
         decoder_bytes=size,
-        macs_a_row=sum(each.values.size for each in matrices),
         read_gb_s=_read_rate(size),
         memory_gb_s=_read_rate(FAR_ABOVE_CACHES),
         int8_gmac_s=_int8_rate(),

@@ -49,10 +49,10 @@ def race(
     Every beginning of 1 to all but one of its characters is a key press. Systems take turns in changing order.
 
     Returns:
-        All presses, and by length the rows that the exact search had to decode (counted by `PythonBeam`).
+        All presses, and by length the multiplications that each press needed (counted by `PythonBeam`).
     """
     presses: Presses = {(system.name, length): [] for system in systems for length in lengths}
-    rows: dict[int, list[int]] = {length: [] for length in lengths}
+    needed: dict[int, list[int]] = {length: [] for length in lengths}
     for system in systems:  # warm-up
         _type(system, lengthened(sessions[0][:-1], lengths[0]), sessions[0][-1], 0, [])
     gc.disable()
@@ -61,13 +61,13 @@ def race(
             for length in lengths:
                 turn = number % len(systems)
                 for system in [*systems[turn:], *systems[:turn]]:
-                    counted = rows[length] if isinstance(system, PythonBeam) else None
+                    counted = needed[length] if isinstance(system, PythonBeam) else None
                     _type(system, lengthened(earlier, length), query, number, presses[system.name, length], counted)
             gc.collect()
             progress(number + 1)
     finally:
         gc.enable()
-    return presses, rows
+    return presses, needed
 
 
 def _type(
@@ -76,7 +76,7 @@ def _type(
     query: str,
     session: int,
     presses: list[Press],
-    rows: list[int] | None = None,
+    needed: list[int] | None = None,
 ) -> None:
     system.start(earlier)
     for typed in range(1, len(query)):
@@ -85,6 +85,6 @@ def _type(
         texts = system.suggest(prefix)
         took = (time.perf_counter() - began) * 1000
         presses.append(Press(session, took, system.steps, len(texts), query in texts))
-        if rows is not None:
+        if needed is not None:
             assert isinstance(system, PythonBeam)
-            rows.append(system.rows)
+            needed.append(system.multiplications)

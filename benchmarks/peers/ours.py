@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mtn_edge.runtime.suggester import Session, Suggester
-from peers import SUGGESTIONS
+from mtn_edge.runtime.search import Search
+from peers import NEW_TOKENS, SUGGESTIONS
 
-VARIANTS: dict[str, dict[str, Any]] = {"mtn-edge": {}}
-"""Name of each way to open the bundle, with its settings of `Suggester.open`: the product's defaults first."""
+VARIANTS: dict[str, dict[str, Any]] = {
+    "mtn-edge": {"max_steps": NEW_TOKENS},
+    "mtn-edge, no floor": {"max_steps": NEW_TOKENS, "min_probability": 0.0},
+}
+"""Name of each way to open the bundle, and what differs from its own settings: the steps of the race, the floor."""
 
 
 class Ours:
@@ -18,14 +23,16 @@ class Ours:
     Args:
         name: what to call it.
         bundle: its folder.
-        settings: of `Suggester.open`.
+        settings: of its `Decoding` that are not the bundle's own.
     """
 
     steps: int | None
 
     def __init__(self, name: str, bundle: Path, **settings: Any) -> None:
         self.name = name
-        self.suggester = Suggester.open(bundle, threads=1, **settings)
+        self.suggester = Suggester.open(bundle, threads=1)
+        search = self.suggester.search
+        self.suggester.search = Search(search.engine, search.tokenizer, replace(search.decoding, **settings))
         self._session: Session = self.suggester.session()
         self.steps = None
         self._count_steps()
@@ -45,7 +52,7 @@ class Ours:
 
         def counted(*arguments: Any, **settings: Any) -> Any:
             found = search(*arguments, **settings)
-            self.steps = int(found[0].shape[1])
+            self.steps = int(found.tokens.shape[1])
             return found
 
         engine.search = counted
