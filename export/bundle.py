@@ -26,6 +26,7 @@ from mtn_edge.console import say
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.engine import Engine, OnnxEngine
+from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.tokenizer import Tokenizer
 from quantize.plan import Precision, uniform_plan
@@ -69,8 +70,7 @@ class _Work:
             tokenizer=self.checkpoint.tokenizer,
             completions=Completions(()),
             blocklist=Blocklist(),
-            beam=BEAM,
-            max_steps=self.model.max_tokens + 1,
+            decoding=Decoding(beam=BEAM, max_steps=self.model.max_tokens + 1),
         )
 
 
@@ -126,7 +126,7 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
         graphs = build_graphs(state, work.model, uniform_plan(work.precision))
         graphs.save(work.folder)
         engine = OnnxEngine(work.folder, asdict(work.model))
-        work.checks += parity.check_scores(engine, work.suggester(engine).constraint, references)
+        work.checks += parity.check_scores(engine, work.suggester(engine).search.constraint, references)
     reference, suggester = work.suggester(fp32_engine), work.suggester(engine)
     samples = _samples(work, reference)
     quality = _compare(work, reference, suggester, samples)
@@ -138,7 +138,7 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
 
     content = {
         "model": asdict(work.model),
-        "decoding": {"beam": BEAM, "max_steps": work.model.max_tokens + 1, "length_normalization": "none"},
+        "decoding": asdict(Decoding(beam=BEAM, max_steps=work.model.max_tokens + 1)),
         "precision": graphs.precision,
         "opset": OPSET,
         "ir_version": IR_VERSION,
@@ -159,7 +159,7 @@ def _check_against_pytorch(work: _Work, engine: OnnxEngine) -> list[parity.Refer
     from mtn_edge.decoding.torch_engine import TorchEngine
 
     say("comparing the graphs with PyTorch")
-    constraint = work.suggester(engine).constraint
+    constraint = work.suggester(engine).search.constraint
     with _one_thread():
         pytorch = TorchEngine(work.checkpoint.model)
         references = parity.record_references(
@@ -230,7 +230,7 @@ def _write_golden(
     """Writes `golden.json`; returns how many vectors it holds."""
     pairs = sorted(next(iter(samples.values())), key=lambda pair: not pair.session)[:GOLDEN_PAIRS]
     tolerance = golden.TOLERANCE[work.precision]
-    vectors = golden.make_vectors(suggester, pairs, max_steps=work.model.max_tokens + 1, tolerance=tolerance)
+    vectors = golden.make_vectors(suggester, pairs, tolerance=tolerance)
     asked = [(list(pair.session), pair.query) for pair in pairs if pair.session]
     effect = golden.session_effect(reference, asked)
     work.checks += golden.check_effect(golden.session_effect(suggester, asked), effect)
@@ -251,7 +251,6 @@ def _sizes(work: _Work, fp32: Graphs, graphs: Graphs) -> dict[str, int]:
         "graphs": _bytes(graphs),
         "graphs_fp32": _bytes(fp32),
         "weights": graphs.weight_bytes,
-        "second_table": graphs.table_bytes,
     }
     if work.precision == "int8":
         bound = int(MAX_RATIO * sizes["graphs_fp32"]) + OVERHEAD_BYTES
@@ -283,8 +282,9 @@ def _privacy(work: _Work) -> int | None:
 
 
 def _prefixes(tokenizer: Tokenizer) -> list[str]:
-    """Nothing typed, and a word of the vocabulary without its last letter."""
+    """Nothing typed, a word of the vocabulary without its last letter, and the same after two finished words."""
     for spelt in tokenizer.token_bytes[259:]:
         if len(spelt) > 2 and spelt.isalpha():
-            return ["", spelt[:-1].decode()]
-    return ["", "a"]
+            word = spelt.decode()
+            return ["", word[:-1], f"{word} {word} {word[:-1]}"]
+    return ["", "a", "a a a"]

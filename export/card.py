@@ -72,7 +72,7 @@ def _size(content: dict[str, Any]) -> str:
     sizes = content["sizes"]
     return (
         f"Both graphs {sizes['graphs']:,} bytes (float32: {sizes['graphs_fp32']:,}). Weights {sizes['weights']:,} "
-        f"bytes; the embedding table, {sizes['second_table']:,} bytes, is in each of the two graphs, once in each. "
+        "bytes, the embedding table once. "
         "Precision: " + ", ".join(f"{group} {kind}" for group, kind in content["precision"].items()) + "."
     )
 

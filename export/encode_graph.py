@@ -1,8 +1,9 @@
 """`encode.onnx`: one more query of a session, at the price of one query encoding.
 
-Contract: inputs `tokens` int64 [t], `session_keys` and `session_values` float32 [Ls, h, q, e] (q = queries so far with
-the start query, 0 for the start query itself). Outputs `memory_keys` and `memory_values` float32 [Ld, h, t, e] of this
-query, `new_session_keys` and `new_session_values` float32 [Ls, h, q + 1, e].
+Contract: inputs `embedded` float32 [t, d] (the query's tokens, from `suggest.onnx`, which alone holds the table),
+`session_keys` and `session_values` float32 [Ls, h, q, e] (q = queries so far with the start query, 0 for the start
+query itself). Outputs `memory_keys` and `memory_values` float32 [Ld, h, t, e] of this query, `new_session_keys` and
+`new_session_values` float32 [Ls, h, q + 1, e].
 
 Shapes: t tokens, T token positions, q queries so far, Ls session layers, Ld decoder layers, d width, h heads, e = d/h.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import onnx
 
-from export.graph_builder import FLOAT, INT64, GraphBuilder, Shape
+from export.graph_builder import FLOAT, GraphBuilder, Shape
 from export.graph_layers import Layers
 from mtn_edge.config import ModelConfig
 from quantize.plan import Weights
@@ -27,13 +28,14 @@ def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     graph = GraphBuilder("encode")
     layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
     h, e = config.heads, config.d_model // config.heads
-    tokens = graph.input("tokens", INT64, ["t"])
+    embedded = graph.input("embedded", FLOAT, ["t", config.d_model])
     cache_shape: Shape = [config.session_layers, h, "q", e]
     session_keys = graph.input("session_keys", FLOAT, cache_shape)
     session_values = graph.input("session_values", FLOAT, cache_shape)
 
-    encoded = _encode_query(layers, config, tokens)  # [1, t, d]
-    summary = _project(layers, config, encoded, graph.node("Shape", tokens))  # [1, d]
+    count = graph.node("Shape", embedded, start=0, end=1)  # [1]
+    encoded = _encode_query(layers, config, embedded, count)  # [1, t, d]
+    summary = _project(layers, config, encoded, count)  # [1, d]
     state, new_keys, new_values = _encode_session(layers, config, summary, session_keys, session_values)
     refined = graph.node("Add", encoded, state)  # [1, t, d] + [1, 1, d]
 
@@ -49,12 +51,11 @@ def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     return graph.model()
 
 
-def _encode_query(layers: Layers, config: ModelConfig, tokens: str) -> str:
-    """Y [1, t, d] of tokens [t]."""
+def _encode_query(layers: Layers, config: ModelConfig, embedded: str, count: str) -> str:
+    """Y [1, t, d] of embedded tokens [t, d]."""
     graph = layers.graph
-    count = graph.node("Shape", tokens)
     positions = graph.node("Slice", layers.tensor("query_positions.weight"), graph.integers(0), count)  # [t, d]
-    x = graph.node("Unsqueeze", layers.embedding_rows(tokens), graph.integers(0))
+    x = graph.node("Unsqueeze", embedded, graph.integers(0))
     names = [f"query_layers.{number}" for number in range(config.query_layers)]
     stream = layers.begin(x, positions, f"{names[0]}.attention_norm")
     for name, following in zip(names, [*(f"{n}.attention_norm" for n in names[1:]), "query_norm"], strict=True):

@@ -54,7 +54,7 @@ class Vector:
     session: list[str]
     typed: str
     tokens: list[list[int]]
-    """Finished hypotheses of the search, best first, with `<eos>`."""
+    """Finished hypotheses of the search, best first, with `<eos>`, without the tokens of finished words."""
     scores: list[float]
     suggestions: list[dict[str, Any]]
     """`text`, `score`, `margin` to the next one (None for the last), `near_tie`."""
@@ -118,20 +118,20 @@ class Golden:
             ) from error
 
 
-def make_vectors(suggester: Suggester, pairs: Sequence[Pair], *, max_steps: int, tolerance: float) -> list[Vector]:
+def make_vectors(suggester: Suggester, pairs: Sequence[Pair], *, tolerance: float) -> list[Vector]:
     """Records what `suggester` answers to `pairs` and to awkward texts (in the sessions of the first pairs)."""
     sessions = [pair.session for pair in pairs] or [()]
     asked = [(pair.session, pair.typed) for pair in pairs]
     asked += [(sessions[number % len(sessions)], typed) for number, typed in enumerate(AWKWARD)]
-    return [_vector(suggester, list(session), typed, max_steps, tolerance) for session, typed in asked]
+    return [_vector(suggester, list(session), typed, tolerance) for session, typed in asked]
 
 
-def check_vectors(suggester: Suggester, golden: Golden, *, max_steps: int) -> list[Check]:
+def check_vectors(suggester: Suggester, golden: Golden) -> list[Check]:
     """Repeats the key presses: the same hypotheses and suggestions with the same scores, near ties in any order."""
     missing, disordered, largest = 0, 0, 0.0
     for vector in golden.vectors:
         session = suggester.session(vector.session)
-        rows = _finished(suggester, session, vector.typed, max_steps)
+        rows = _finished(suggester, session, vector.typed)
         texts = _texts(session, vector.typed)
         wanted_rows = {tuple(row): score for row, score in zip(vector.tokens, vector.scores, strict=True)}
         wanted_texts: dict[str, float] = {entry["text"]: entry["score"] for entry in vector.suggestions}
@@ -178,9 +178,9 @@ def check_effect(found: Effect, recorded: Effect) -> list[Check]:
     ]
 
 
-def _vector(suggester: Suggester, queries: list[str], typed: str, max_steps: int, tolerance: float) -> Vector:
+def _vector(suggester: Suggester, queries: list[str], typed: str, tolerance: float) -> Vector:
     session = suggester.session(queries)
-    rows = _finished(suggester, session, typed, max_steps)
+    rows = _finished(suggester, session, typed)
     texts = _texts(session, typed)
     suggestions = [
         {"text": text, "score": score, "margin": margin, "near_tie": margin is not None and margin <= tolerance}
@@ -189,10 +189,10 @@ def _vector(suggester: Suggester, queries: list[str], typed: str, max_steps: int
     return Vector(queries, typed, [list(row) for row in rows], list(rows.values()), suggestions)
 
 
-def _finished(suggester: Suggester, session: Session, typed: str, max_steps: int) -> dict[tuple[int, ...], float]:
+def _finished(suggester: Suggester, session: Session, typed: str) -> dict[tuple[int, ...], float]:
     """Hypotheses with `<eos>`, best first."""
-    table, start = suggester.constraint.table(normalize_prefix(typed).encode())
-    rows = live_rows(*suggester.engine.search(session.state, table, start, beam=LIST, max_steps=max_steps))
+    found = suggester.search.hypotheses(session.state, normalize_prefix(typed), LIST)
+    rows = live_rows(found) if found is not None else {}
     return {row: score for row, score in rows.items() if row[-1] == EOS}
 
 

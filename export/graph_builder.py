@@ -52,11 +52,16 @@ class Carry:
 
 
 class GraphBuilder:
-    """Collects the parts of one graph, or of a loop's body (then with `parent`)."""
+    """Collects the parts of one graph, or of a loop's body (then with `parent`).
+
+    Attributes:
+        name: the graph's name.
+        root: the builder of the outermost graph.
+    """
 
     def __init__(self, name: str, parent: GraphBuilder | None = None) -> None:
         self.name = name
-        self._root: GraphBuilder = parent._root if parent is not None else self
+        self.root: GraphBuilder = parent.root if parent is not None else self
         self._nodes: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
@@ -77,7 +82,7 @@ class GraphBuilder:
 
     def constant(self, value: NDArray[Any], name: str = "constant") -> str:
         """An initializer; equal arrays are stored once."""
-        root = self._root
+        root = self.root
         value = np.ascontiguousarray(value).reshape(value.shape)
         key = hashlib.sha256(f"{value.dtype} {value.shape} ".encode() + value.tobytes()).digest()
         if key not in root._constants:
@@ -133,6 +138,16 @@ class GraphBuilder:
             body.output(update, f"{carry.name}_next", carry.element, carry.shape)
         return self.nodes("Loop", trips, "", *(c.initial for c in carries), outputs=len(carries), body=body._graph())
 
+    def branch(self, condition: str, then: GraphBuilder, otherwise: GraphBuilder) -> str:
+        """Adds an If with one output, the first of each branch.
+
+        Args:
+            condition: bool [] tensor.
+            then: a builder made with `parent=self`, with one output.
+            otherwise: the same.
+        """
+        return self.node("If", condition, then_branch=then._graph(), else_branch=otherwise._graph())
+
     def model(self) -> onnx.ModelProto:
         """The finished, checked model.
 
@@ -153,8 +168,8 @@ class GraphBuilder:
         return helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, initializer=self._initializers)
 
     def _fresh(self, name: str) -> str:
-        count = self._root._names[name]
-        self._root._names[name] += 1
+        count = self.root._names[name]
+        self.root._names[name] += 1
         return f"{name}_{count}" if count or name[0].isupper() else name
 
     def _rename(self, value: str, name: str) -> None:

@@ -36,13 +36,8 @@ class Graphs:
         """Bytes of all weights, the tied table once."""
         return sum(weight.nbytes for weight in self.weights.values())
 
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of the tied table, which each graph has a copy of."""
-        return self.weights["embedding.weight"].nbytes
-
     def save(self, folder: Path) -> None:
-        """Writes `encode.onnx` and `suggest.onnx`, each whole in itself."""
+        """Writes `encode.onnx` and `suggest.onnx`, the table in the second alone."""
         for name, graph in (("encode", self.encode), ("suggest", self.suggest)):
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from export.checks import Check, at_least, at_most
-from mtn_edge.decoding.prefix_constraint import PrefixConstraint
-from mtn_edge.runtime.engine import DEAD, Engine, Floats, SessionState
+from mtn_edge.decoding.prefix_constraint import Constraint, PrefixConstraint
+from mtn_edge.runtime.engine import DEAD, Engine, Hypotheses, SessionState
 from mtn_edge.tokenizer import EOS, PAD, SPECIALS
 
 FP32_BOUND = 1e-4
@@ -50,12 +50,12 @@ def record_references(
     for session in sessions:
         state = state_of(engine, session)
         for prefix in prefixes:
-            table, start = constraint.table(prefix.encode())
+            typed = _typed(constraint, prefix, engine)
             for beam in BEAMS:
-                rows = engine.search(state, table, start, beam=beam, max_steps=max_steps)
-                found = live_rows(*rows)
+                steps = _steps(engine, typed, max_steps)
+                found = live_rows(engine.search(state, typed, beam=beam, max_steps=steps))
                 references.append(
-                    Reference(session, prefix, beam, max_steps, [list(row) for row in found], list(found.values()))
+                    Reference(session, prefix, beam, steps, [list(row) for row in found], list(found.values()))
                 )
     return references
 
@@ -81,9 +81,9 @@ def check_searches(engine: Engine, constraint: PrefixConstraint, references: Seq
     """
     missing, largest = 0, 0.0
     for case in references:
-        table, start = constraint.table(case.prefix.encode())
+        typed = _typed(constraint, case.prefix, engine)
         state = state_of(engine, case.session)
-        got = live_rows(*engine.search(state, table, start, beam=case.beam, max_steps=case.max_steps))
+        got = live_rows(engine.search(state, typed, beam=case.beam, max_steps=case.max_steps))
         wanted = {tuple(row): score for row, score in zip(case.tokens, case.scores, strict=True)}
         longest = max(map(len, wanted), default=1)
         lost, differences = match(wanted, got, places=case.beam, tie=FP32_BOUND * longest)
@@ -101,7 +101,8 @@ def check_scores(engine: Engine, constraint: PrefixConstraint, references: Seque
     differences = []
     for case in references:
         if case.tokens:
-            score = score_of(engine, constraint, state_of(engine, case.session), case.tokens[0])
+            settled = _typed(constraint, case.prefix, engine).start_tokens[1:].tolist()
+            score = score_of(engine, constraint, state_of(engine, case.session), case.tokens[0], settled)
             differences.append(abs(score - case.scores[0]) / len(case.tokens[0]))
     return [at_most("PyTorch ~ int8 graph: score of a token, mean", float(np.mean(differences)), INT8_BOUND)]
 
@@ -125,11 +126,16 @@ def match(
     return missing, {key: abs(got[key] - score) for key, score in wanted.items() if key in got}
 
 
-def score_of(engine: Engine, constraint: PrefixConstraint, state: SessionState, tokens: Sequence[int]) -> float:
-    """Log p(tokens | session) of one hypothesis, ended by `<eos>` or cut by the number of steps."""
-    table, start = constraint.exact([token for token in tokens if token != EOS])
-    _, scores = engine.search(state, table, start, beam=1, max_steps=len(tokens))
-    return float(scores[0])
+def score_of(
+    engine: Engine,
+    constraint: PrefixConstraint,
+    state: SessionState,
+    tokens: Sequence[int],
+    settled: Sequence[int] = (),
+) -> float:
+    """Log p(tokens | session, settled) of one hypothesis, ended by `<eos>` or cut by the number of steps."""
+    exact = constraint.exact([token for token in tokens if token != EOS], settled)
+    return float(engine.search(state, exact, beam=1, max_steps=len(tokens)).scores[0])
 
 
 def state_of(engine: Engine, session: Sequence[Sequence[int]]) -> SessionState:
@@ -140,11 +146,11 @@ def state_of(engine: Engine, session: Sequence[Sequence[int]]) -> SessionState:
     return state
 
 
-def live_rows(tokens: np.ndarray[Any, np.dtype[np.int64]], scores: Floats) -> dict[tuple[int, ...], float]:
-    """The hypotheses that keep to the table, without `<pad>`, best first."""
+def live_rows(found: Hypotheses) -> dict[tuple[int, ...], float]:
+    """The hypotheses that keep to the constraint, without `<pad>`, best first."""
     return {
         tuple(token for token in row if token != PAD): score
-        for row, score in zip(tokens.tolist(), scores.tolist(), strict=True)
+        for row, score in zip(found.tokens.tolist(), found.scores.tolist(), strict=True)
         if score > DEAD
     }
 
@@ -160,6 +166,16 @@ def _every_length(engine: Engine, seed: int) -> list[list[int]]:
     rng = np.random.default_rng(seed)
     lengths = range(1, engine.max_tokens + 1)
     return [rng.integers(len(SPECIALS), engine.vocab_size, size=length).tolist() for length in lengths]
+
+
+def _typed(constraint: PrefixConstraint, prefix: str, engine: Engine) -> Constraint:
+    typed = constraint.typed(prefix, engine.max_tokens)
+    assert typed is not None, prefix  # references are for texts that the model can write
+    return typed
+
+
+def _steps(engine: Engine, constraint: Constraint, max_steps: int) -> int:
+    return min(max_steps, engine.max_tokens + 2 - len(constraint.start_tokens))
 
 
 def _session_lengths(engine: Engine) -> list[int]:

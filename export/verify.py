@@ -52,7 +52,7 @@ def contract(model: dict[str, Any]) -> dict[str, dict[str, tuple[str, list[int |
     real = "tensor(float)"
     return {
         "encode.onnx": {
-            "tokens": ("tensor(int64)", ["t"]),
+            "embedded": (real, ["t", model["d_model"]]),
             "session_keys": (real, [layers, h, "q", e]),
             "session_values": (real, [layers, h, "q", e]),
             "memory_keys": (real, [decoder, h, "t", e]),
@@ -63,12 +63,16 @@ def contract(model: dict[str, Any]) -> dict[str, dict[str, tuple[str, list[int |
         "suggest.onnx": {
             "memory_keys": (real, [decoder, h, "m", e]),
             "memory_values": (real, [decoder, h, "m", e]),
-            "next_state": ("tensor(int32)", ["S", model["vocab_size"]]),
-            "start_state": ("tensor(int64)", []),
+            "start_tokens": ("tensor(int64)", ["f"]),
+            "next_state": (real, ["S", model["vocab_size"]]),
+            "start_state": ("tensor(int64)", [1]),
             "beam": ("tensor(int64)", [1]),
             "max_steps": ("tensor(int64)", []),
+            "floor": (real, []),
             "tokens": ("tensor(int64)", ["beam", "steps"]),
             "scores": (real, ["beam"]),
+            "mass": (real, []),
+            "embedded": (real, ["f", model["d_model"]]),
         },
     }
 
@@ -124,7 +128,7 @@ def _count_operator(model: bytes, operator: str) -> int:
 def _check_size(bundle: Bundle) -> Check:
     sizes, files = bundle.manifest["sizes"], bundle.manifest["files"]
     graphs = files["encode.onnx"]["bytes"] + files["suggest.onnx"]["bytes"]
-    bound = MAX_SIZE * (sizes["weights"] + sizes["second_table"]) + OVERHEAD_BYTES
+    bound = max(MAX_SIZE * sizes["weights"], sizes["weights"] + OVERHEAD_BYTES)
     return at_most("size of both graphs beside their weights, bytes", graphs, int(bound))
 
 
@@ -133,10 +137,10 @@ def _check_answers(bundle: Bundle) -> list[Check]:
     expected = golden.Golden.load(bundle.path / "golden.json")
     suggester = Suggester.open(bundle.path)
     if "int8" in bundle.manifest["precision"].values():
-        checks = parity.check_scores(suggester.engine, suggester.constraint, expected.references)
+        checks = parity.check_scores(suggester.engine, suggester.search.constraint, expected.references)
     else:
-        checks = parity.check_searches(suggester.engine, suggester.constraint, expected.references)
-    checks += golden.check_vectors(suggester, expected, max_steps=bundle.max_steps)
+        checks = parity.check_searches(suggester.engine, suggester.search.constraint, expected.references)
+    checks += golden.check_vectors(suggester, expected)
     checks += golden.check_effect(golden.session_effect(suggester, expected.asked), expected.effect)
     return checks
 

@@ -1,85 +1,89 @@
-"""Beam search under a state table, in PyTorch: the reference for the search that `suggest.onnx` holds as one loop.
+"""Beam search under a constraint: the reference that `suggest.onnx` must equal, hypothesis by hypothesis.
 
-The score of a hypothesis is log p(tokens | session), without length normalisation. A token that the table forbids has
-log-probability -1e9; a hypothesis at or below -1e8 is dead, and a dead or finished one costs no further choice.
+A hypothesis starts from the settled tokens. At each step each live one is continued by its best allowed tokens, and the
+best of all stay. A hypothesis that ended with `<eos>` keeps its place and score and costs nothing more; so does one
+whose probability fell below the floor, for it can only fall further. The score is the sum of the log-probabilities of
+the tokens after the settled ones: no length normalisation here.
 
-Shapes: n hypotheses of a step (1, then the beam), k tokens tried for each, v vocabulary, S states.
+Shapes: B hypotheses, n of them live, k = B tokens tried for each, S states, v vocabulary.
 """
 
 from __future__ import annotations
 
-import time
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint
 from mtn_edge.models.layers import KeysValues
 from mtn_edge.models.mtn import MTN
-from mtn_edge.runtime.engine import DEAD
-from mtn_edge.tokenizer import BOS, EOS, PAD
-
-IMPOSSIBLE = -1e9
-"""Log-probability of a forbidden token."""
+from mtn_edge.runtime.call import Call
+from mtn_edge.tokenizer import EOS, PAD
 
 
 @torch.inference_mode()
 def beam_search(
     model: MTN,
     memory: list[KeysValues],
-    next_state: NDArray[np.int32],
-    start_state: int,
+    constraint: Constraint,
     *,
     beam: int,
     max_steps: int,
-    deadline: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The best token sequences that the table accepts.
+    floor: float,
+    call: Call | None = None,
+) -> tuple[Tensor, Tensor, float]:
+    """The best token sequences that the constraint accepts.
 
     Args:
         model: the network, in evaluation mode.
         memory: `SessionCache.memory` of the session.
-        next_state: [S, v] the state after each token, negative where it is forbidden.
-        start_state: the state before the first token.
-        beam: hypotheses kept at each step.
-        max_steps: tokens written at most, with `<eos>`; at most `max_tokens + 1` of the model.
-        deadline: the value of `time.monotonic` at which to give up.
+        constraint: see `decoding.prefix_constraint`.
+        beam: hypotheses kept at each step, at most v.
+        max_steps: tokens written at most, with `<eos>`; with the settled ones at most `max_tokens + 1` of the model.
+        floor: log-probability, relative to the mass, at which a hypothesis is given up.
+        call: asked between steps whether to go on.
 
     Returns:
-        Tokens [beam, steps] (with `<eos>`, then `<pad>`) and scores [beam], best first. There are fewer rows only when
-        so few sequences exist at all. The caller drops rows without `<eos>` and dead ones.
+        Tokens [B, steps] (with `<eos>`, then `<pad>`), scores [B], best first, and the mass: the log-probability of all
+        tokens that the first step allows. The caller drops rows without `<eos>` and dead ones.
 
     Raises:
-        TimeoutError: the deadline passed.
+        CallEndedError: the call was ended from outside.
     """
-    table = torch.from_numpy(next_state).long()
-    tokens = torch.empty(1, 0, dtype=torch.long)
-    last, state = torch.tensor([BOS]), torch.tensor([start_state])
-    scores = torch.zeros(1)
-    past: list[KeysValues] | None = None
-    for position in range(max_steps):
-        if deadline is not None and time.monotonic() >= deadline:
-            raise TimeoutError
-        logits, present = model.step(last, position, memory, past)
-        log_probs = logits.log_softmax(dim=-1).masked_fill(table[state] < 0, IMPOSSIBLE)  # [n, v]
-        best, choice = log_probs.topk(min(beam, log_probs.shape[1]))  # [n, k]
-        candidates = scores[:, None] + best
-        done = _done(last, scores)
-        candidates[done], choice[done] = IMPOSSIBLE, PAD
-        candidates[done, 0] = scores[done]
+    table = torch.from_numpy(constraint.next_state)
+    logits, past = _settle(model, memory, constraint)
+    position = len(constraint.start_tokens)
+    tokens = torch.empty(beam, 0, dtype=torch.long)
+    scores = torch.full((beam,), FORBIDDEN)
+    live, live_scores, states = torch.tensor([0]), torch.zeros(1), torch.tensor([constraint.start_state])
+    mass = 0.0
+    for step in range(max_steps):
+        if call is not None:
+            call.check()
+        log_probs = torch.minimum(logits.log_softmax(dim=-1), table[states])  # [n, v]
+        if step == 0:
+            mass = float(log_probs[0].logsumexp(dim=0))
+        best, choice = log_probs.topk(beam)  # [n, k]
+        candidates, picks = torch.full((beam, beam), FORBIDDEN), torch.full((beam, beam), PAD)
+        candidates[:, 0] = scores
+        candidates[live], picks[live] = live_scores[:, None] + best, choice
 
-        scores, place = candidates.flatten().topk(min(beam, candidates.numel()))  # [beam] of [n * k]
-        parent = place // candidates.shape[1]
-        last = choice.flatten()[place]
+        scores, place = candidates.flatten().topk(beam)  # [B] of [B * k]
+        parent, last = place // beam, picks.flatten()[place]
         tokens = torch.cat([tokens[parent], last[:, None]], dim=1)
-        state = table[state[parent], last]
-        past = [(keys[parent], values[parent]) for keys, values in present]
-        if bool(_done(last, scores).all()):
+        alive = (last > EOS) & (scores > mass + floor)
+        if not bool(alive.any()) or step + 1 == max_steps:
             break
-    return tokens, scores
+        rows = torch.searchsorted(live, parent[alive])
+        live, live_scores, states = alive.nonzero()[:, 0], scores[alive], table[states[rows], last[alive]].long()
+        past = [(keys[rows], values[rows]) for keys, values in past]
+        logits, past = model.step(last[alive], position + step, memory, past)
+    return tokens, scores, mass
 
 
-def _done(last: Tensor, scores: Tensor) -> Tensor:
-    """Which hypotheses have ended or are dead (the first step's `<bos>` is neither)."""
-    return (last == EOS) | (last == PAD) | (scores <= DEAD)
+def _settle(model: MTN, memory: list[KeysValues], constraint: Constraint) -> tuple[Tensor, list[KeysValues]]:
+    """Scores [1, v] of the first token to write, and the keys and values of the settled ones."""
+    logits, past = torch.empty(0), None
+    for position, token in enumerate(constraint.start_tokens.tolist()):
+        logits, past = model.step(torch.tensor([token]), position, memory, past)
+    assert past is not None
+    return logits, past

@@ -9,10 +9,8 @@ from mtn_edge.errors import UserError, missing_extra
 from mtn_edge.folders import read_manifest
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import Suggester
-
-BEAM = 8
-"""Hypotheses of a checkpoint's search; a bundle brings its own number."""
 
 
 def open_suggester(path: Path, *, threads: int = 1) -> Suggester:
@@ -53,6 +51,5 @@ def _open_checkpoint(path: Path, threads: int) -> Suggester:
         tokenizer=checkpoint.tokenizer,
         completions=Completions(()),
         blocklist=Blocklist(),
-        beam=BEAM,
-        max_steps=checkpoint.config.model.max_tokens + 1,
+        decoding=Decoding(max_steps=checkpoint.config.model.max_tokens + 1),
     )

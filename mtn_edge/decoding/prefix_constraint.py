@@ -1,26 +1,29 @@
-"""The typed text as a state table: which tokens may follow, so that every output spells the typed text and more.
+"""The typed text as a constraint on tokens: every output spells it, character for character, and more.
 
-A deterministic automaton over tokens, each a string of bytes. Its free states know UTF-8 (RFC 3629: no overlong form,
-no surrogate), so that an output never ends inside a character; they forbid control characters, a blank at the start or
-end, and two blanks in a row. In front of them stands one state for each position in the typed bytes: there a token is
-allowed when it is a prefix of the rest, or when the rest is a prefix of it. So every segmentation that can reach the
-typed text stays open, not only the tokenizer's own.
+Words that are finished, since a blank follows them, are settled: the tokenizer spells them in one way whatever comes
+next, the network has only ever seen them so, and the search need not look for it. The rest, from the last blank on, is
+a state table, a deterministic automaton over tokens, each a string of bytes. Its free states know UTF-8 (RFC 3629: no
+overlong form, no surrogate), so that an output never ends inside a character; they forbid control characters, a blank
+at the start or end, and two blanks in a row. In front of them stands one state for each position in the rest: there a
+token is allowed when it is a prefix of what is left, or when what is left is a prefix of it. So every segmentation
+that can reach the typed text stays open, not only the tokenizer's own.
 
-Shapes: S states, V tokens.
+Shapes: f tokens before the search, S states, V tokens.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtn_edge.tokenizer import EOS
+from mtn_edge.tokenizer import BOS, EOS
 
-FORBIDDEN = -1
-"""Entry of a table for a token that may not come."""
+FORBIDDEN = -1e9
+"""Entry of a table for a token that may not come: a bound on its log-probability at the same time."""
 FREE = 0
 """Between two characters: anything may come, and the output may end."""
 SPACE = 1
@@ -52,14 +55,27 @@ _DEAD = STATES
 _NO_BYTE = 256
 
 
+class Constraint(NamedTuple):
+    """What a search must keep to."""
+
+    start_tokens: NDArray[np.int64]
+    """[f] `<bos>` and the tokens of what is settled."""
+    next_state: NDArray[np.float32]
+    """[S, V] the state after each token, `FORBIDDEN` where it may not come."""
+    start_state: int
+    """The state before the first token that the search writes."""
+
+
 class PrefixConstraint:
-    """Makes state tables for one vocabulary.
+    """Makes constraints for one vocabulary.
 
     Args:
         token_bytes: the bytes of each token; empty for the specials, of which only `<eos>` is ever allowed.
+        encode: the tokenizer, for the words that are settled. Without it nothing is.
     """
 
-    def __init__(self, token_bytes: Sequence[bytes]) -> None:
+    def __init__(self, token_bytes: Sequence[bytes], encode: Callable[[str], list[int]] | None = None) -> None:
+        self._encode = encode
         self._bytes = _byte_table()
         self._free = _free_table(token_bytes, self._bytes)  # [STATES, V]
         order = sorted((number for number, spelt in enumerate(token_bytes) if spelt), key=token_bytes.__getitem__)
@@ -70,68 +86,84 @@ class PrefixConstraint:
         for number, spelt in zip(order, self._spelt, strict=True):
             self._places.setdefault(spelt, []).append(number)
 
-    def table(self, prefix: bytes) -> tuple[NDArray[np.int32], int]:
-        """The table whose accepted token sequences spell `prefix` and at least one character more, then `<eos>`.
+    def typed(self, prefix: str, most: int) -> Constraint | None:
+        """The constraint whose outputs spell `prefix` and at least one character more, then `<eos>`.
 
         Args:
-            prefix: UTF-8 of `text.normalize_prefix` of the typed text.
+            prefix: `text.normalize_prefix` of the typed text.
+            most: tokens that an output may have, with those that are settled and without `<eos>`.
 
         Returns:
-            The next state [S, V], negative where a token is forbidden, and the start state. S is
-            `STATES + len(prefix) + 1`.
-
-        Raises:
-            ValueError: `prefix` is not UTF-8 of text in normal form.
+            The constraint, with `STATES + 1` states and one more for each byte from the last blank of `prefix` on; None
+            when `most` tokens cannot spell `prefix` and more.
         """
-        states = [SPACE]  # of the bytes before each position
-        for byte in prefix:
-            states.append(int(self._bytes[states[-1], byte]))
-        if states[-1] not in (FREE, SPACE):
-            raise ValueError(f"`prefix` must be UTF-8 of text in normal form, got {prefix!r}")
-        first, last = STATES, STATES + len(prefix)
-        table = np.full((last + 1, self._free.shape[1]), FORBIDDEN, dtype=np.int32)
-        table[:STATES] = self._free
-        for start in range(len(prefix)):
-            row = table[first + start]
-            for stop, numbers in self._prefixes(prefix, start):
-                row[numbers] = first + stop
-            longer = self._longer(prefix[start:])
-            row[longer] = self._free[states[start], longer]
-        # The typed text and nothing more: going on is free, but to end here would be an echo.
-        table[last] = self._free[states[-1]]
-        table[last, EOS] = FORBIDDEN
-        return table, first
+        if len(prefix.encode()) > self._longest * most:
+            return None
+        finished = self.settled(prefix)
+        settled = self._encode(finished) if self._encode is not None else []
+        spelt = prefix[len(finished) :].encode()
+        # The shortest token has one byte and the longest `_longest`: most texts need no search for the fewest tokens.
+        if len(settled) + len(spelt) >= most and not self._reachable(spelt, most - len(settled)):
+            return None
+        start_tokens = np.array([BOS, *settled], dtype=np.int64)
+        return Constraint(start_tokens, self._table(spelt, FREE if settled else SPACE), STATES)
 
-    def reachable(self, prefix: bytes, tokens: int) -> bool:
-        """Whether `tokens` tokens can spell `prefix` and more."""
-        if len(prefix) > self._longest * tokens:
-            return False
-        fewest = [0] + [tokens + 1] * len(prefix)
-        for start in range(len(prefix)):
-            if fewest[start] >= tokens:
-                continue
-            for stop, _ in self._prefixes(prefix, start):
-                fewest[stop] = min(fewest[stop], fewest[start] + 1)
-            if self._longer(prefix[start:]).size:
-                return True
-        return fewest[-1] < tokens
+    def settled(self, prefix: str) -> str:
+        """The finished words of `prefix`: what stands before its last blank."""
+        return prefix[: max(prefix.rfind(" "), 0)] if self._encode is not None else ""
 
-    def exact(self, tokens: Sequence[int]) -> tuple[NDArray[np.int32], int]:
-        """The table that accepts `tokens` and then `<eos>` alone: a search with it gives their log-probability.
+    def exact(self, tokens: Sequence[int], settled: Sequence[int] = ()) -> Constraint:
+        """The constraint that accepts `tokens` and then `<eos>` alone: a search with it gives their log-probability.
 
-        Returns:
-            The next state [len(tokens) + 1, V] and the start state.
+        Args:
+            tokens: what the search writes.
+            settled: tokens that stand before them.
         """
-        table = np.full((len(tokens) + 1, self._free.shape[1]), FORBIDDEN, dtype=np.int32)
+        table = np.full((len(tokens) + 1, self._free.shape[1]), FORBIDDEN, dtype=np.float32)
         for place, token in enumerate(tokens):
             table[place, token] = place + 1
         table[len(tokens), EOS] = len(tokens)
-        return table, 0
+        return Constraint(np.array([BOS, *settled], dtype=np.int64), table, 0)
 
-    def _prefixes(self, prefix: bytes, start: int) -> list[tuple[int, list[int]]]:
-        """The tokens that `prefix` goes on with from `start`: where each spelling ends, and its token numbers."""
-        stops = range(start + 1, min(start + self._longest, len(prefix)) + 1)
-        return [(stop, numbers) for stop in stops if (numbers := self._places.get(prefix[start:stop])) is not None]
+    def _table(self, rest: bytes, before: int) -> NDArray[np.float32]:
+        """The state table [S, V] for `rest`, which stands in state `before`; it starts in state `STATES`."""
+        states = [before]  # of the bytes before each position
+        for byte in rest:
+            states.append(int(self._bytes[states[-1], byte]))
+        if states[-1] not in (FREE, SPACE):
+            raise ValueError(f"`rest` must be UTF-8 of text in normal form, got {rest!r}")
+        table = np.empty((STATES + len(rest) + 1, self._free.shape[1]), dtype=np.float32)
+        table[:STATES] = self._free
+        table[STATES:-1] = FORBIDDEN
+        for start in range(len(rest)):
+            row = table[STATES + start]
+            for stop, numbers in self._prefixes(rest, start):
+                row[numbers] = STATES + stop
+            longer = self._longer(rest[start:])
+            row[longer] = self._free[states[start], longer]
+        # The typed text and nothing more: going on is free, but to end here would be an echo.
+        table[-1] = self._free[states[-1]]
+        table[-1, EOS] = FORBIDDEN
+        return table
+
+    def _reachable(self, rest: bytes, tokens: int) -> bool:
+        """Whether `tokens` tokens can spell `rest` and more."""
+        if len(rest) > self._longest * tokens:
+            return False
+        fewest = [0] + [tokens + 1] * len(rest)
+        for start in range(len(rest)):
+            if fewest[start] >= tokens:
+                continue
+            for stop, _ in self._prefixes(rest, start):
+                fewest[stop] = min(fewest[stop], fewest[start] + 1)
+            if self._longer(rest[start:]).size:
+                return True
+        return fewest[-1] < tokens
+
+    def _prefixes(self, rest: bytes, start: int) -> list[tuple[int, list[int]]]:
+        """The tokens that `rest` goes on with from `start`: where each spelling ends, and its token numbers."""
+        stops = range(start + 1, min(start + self._longest, len(rest)) + 1)
+        return [(stop, numbers) for stop in stops if (numbers := self._places.get(rest[start:stop])) is not None]
 
     def _longer(self, rest: bytes) -> NDArray[np.int64]:
         """The tokens that begin with `rest` and go on after it."""
@@ -153,7 +185,7 @@ def _byte_table() -> NDArray[np.int32]:
     return table
 
 
-def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> NDArray[np.int32]:
+def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> NDArray[np.float32]:
     """The free states' rows [STATES, V]: the state after all bytes of each token."""
     padded = np.full((len(token_bytes), max(map(len, token_bytes))), _NO_BYTE, dtype=np.int64)
     for number, spelt in enumerate(token_bytes):
@@ -161,7 +193,7 @@ def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> 
     states = np.repeat(np.arange(STATES, dtype=np.int32)[:, None], len(token_bytes), axis=1)  # [STATES, V]
     for column in padded.T:
         states = byte_table[states, column]
-    states[states == _DEAD] = FORBIDDEN
-    states[:, [number for number, spelt in enumerate(token_bytes) if not spelt]] = FORBIDDEN
-    states[FREE, EOS] = FREE
-    return states
+    table = np.where(states == _DEAD, np.float32(FORBIDDEN), states.astype(np.float32))
+    table[:, [number for number, spelt in enumerate(token_bytes) if not spelt]] = FORBIDDEN
+    table[FREE, EOS] = FREE
+    return table

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from mtn_edge.decoding.beam_search import beam_search
+from mtn_edge.decoding.prefix_constraint import Constraint
 from mtn_edge.models.layers import KeysValues
 from mtn_edge.models.mtn import MTN, SessionCache
-from mtn_edge.runtime.engine import Floats, SessionState
+from mtn_edge.runtime.call import Call
+from mtn_edge.runtime.engine import NO_FLOOR, Floats, Hypotheses, SessionState
 from mtn_edge.tokenizer import BOS
 
 
@@ -37,19 +37,19 @@ class TorchEngine:
     def search(
         self,
         state: SessionState,
-        next_state: NDArray[np.int32],
-        start_state: int,
+        constraint: Constraint,
         *,
         beam: int,
         max_steps: int,
-        deadline: float | None = None,
-    ) -> tuple[NDArray[np.int64], Floats]:
-        """See `Engine.search`; the deadline is looked at between steps."""
+        floor: float = NO_FLOOR,
+        call: Call | None = None,
+    ) -> Hypotheses:
+        """See `Engine.search`; the call is looked at between steps."""
         memory = _to_cache(state).memory
-        tokens, scores = beam_search(
-            self._model, memory, next_state, start_state, beam=beam, max_steps=max_steps, deadline=deadline
+        tokens, scores, mass = beam_search(
+            self._model, memory, constraint, beam=beam, max_steps=max_steps, floor=floor, call=call
         )
-        return tokens.numpy(), scores.numpy()
+        return Hypotheses(tokens.numpy(), scores.numpy(), mass)
 
 
 def _to_state(cache: SessionCache) -> SessionState:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mtn_edge.errors import UserError
 from mtn_edge.folders import check_files, read_manifest
+from mtn_edge.runtime.search import Decoding
 
 NEEDED = ("encode.onnx", "suggest.onnx", "tokenizer.json", "completions.tsv", "blocklist.txt")
 """What every bundle must hold to be run."""
@@ -41,11 +42,6 @@ class Bundle:
         return section
 
     @property
-    def beam(self) -> int:
-        """Hypotheses of the search when nobody asks for more suggestions than that."""
-        return int(self.manifest["decoding"]["beam"])
-
-    @property
-    def max_steps(self) -> int:
-        """Tokens that the search writes at most, with `<eos>`."""
-        return int(self.manifest["decoding"]["max_steps"])
+    def decoding(self) -> Decoding:
+        """How the bundle searches."""
+        return Decoding.from_manifest(self.manifest["decoding"])

@@ -6,23 +6,25 @@ e width of a head, S states, V vocabulary.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint
 from mtn_edge.errors import UserError
+from mtn_edge.runtime.call import Call, CallEndedError
 from mtn_edge.tokenizer import BOS
 
 Floats = NDArray[np.float32]
 
 DEAD = -1e8
 """A hypothesis with this log-probability or less broke the table's rules somewhere."""
+NO_FLOOR = DEAD
+"""A floor that gives up dead hypotheses only."""
 _FATAL = 4
 """The one severity of ONNX Runtime's own log that is shown."""
 
@@ -39,6 +41,21 @@ class SessionState:
     """[Ld, h, m, e]"""
     memory_values: Floats
     """[Ld, h, m, e]"""
+
+
+class Hypotheses(NamedTuple):
+    """What a search found, best first."""
+
+    tokens: NDArray[np.int64]
+    """[beam, steps], with `<eos>`, then `<pad>`; without the settled tokens."""
+    scores: Floats
+    """[beam] log-probabilities of these tokens, given the session and the settled ones.
+
+    Rows without `<eos>` did not end in time or were given up, and rows at or below `DEAD` break the constraint: the
+    caller drops both.
+    """
+    mass: float
+    """Log-probability of all tokens that the first step allows: how much of what could come the typed text leaves."""
 
 
 class Engine(Protocol):
@@ -59,29 +76,25 @@ class Engine(Protocol):
     def search(
         self,
         state: SessionState,
-        next_state: NDArray[np.int32],
-        start_state: int,
+        constraint: Constraint,
         *,
         beam: int,
         max_steps: int,
-        deadline: float | None = None,
-    ) -> tuple[NDArray[np.int64], Floats]:
-        """The best token sequences under a state table (see `decoding.prefix_constraint`).
+        floor: float = NO_FLOOR,
+        call: Call | None = None,
+    ) -> Hypotheses:
+        """The best token sequences under a constraint (see `decoding.prefix_constraint`).
 
         Args:
             state: the session.
-            next_state: [S, V] the state after each token, negative where it is forbidden.
-            start_state: the state before the first token.
+            constraint: what outputs must spell.
             beam: hypotheses kept at each step, at most `vocab_size`.
-            max_steps: tokens written at most, with `<eos>`; at most `max_tokens + 1`.
-            deadline: the value of `time.monotonic` at which to give up.
-
-        Returns:
-            Tokens [beam, steps] (with `<eos>`, then `<pad>`) and log-probabilities [beam], best first. Rows without
-            `<eos>` did not end in time, and rows at or below `DEAD` break the table's rules: the caller drops both.
+            max_steps: tokens written at most, with `<eos>`; with the settled ones at most `max_tokens + 1`.
+            floor: log-probability, relative to the mass, at which a hypothesis is given up.
+            call: the request, which can be ended from outside.
 
         Raises:
-            TimeoutError: the deadline passed.
+            CallEndedError: the call was ended.
         """
         ...
 
@@ -105,8 +118,9 @@ class OnnxEngine:
         nothing = np.zeros(
             (model["session_layers"], model["heads"], 0, model["d_model"] // model["heads"]), dtype=np.float32
         )
-        no_memory = np.zeros((model["decoder_layers"], *nothing.shape[1:]), dtype=np.float32)
-        self._start = self.append([BOS], SessionState(nothing, nothing, no_memory, no_memory))
+        self._nothing = np.zeros((model["decoder_layers"], *nothing.shape[1:]), dtype=np.float32)
+        self._no_states = np.full((1, self.vocab_size), FORBIDDEN, dtype=np.float32)
+        self._start = self.append([BOS], SessionState(nothing, nothing, self._nothing, self._nothing))
 
     def start(self) -> SessionState:
         """See `Engine.start`: computed once, when the engine is made."""
@@ -117,7 +131,7 @@ class OnnxEngine:
         memory_keys, memory_values, session_keys, session_values = self._encode.run(
             ["memory_keys", "memory_values", "new_session_keys", "new_session_values"],
             {
-                "tokens": np.asarray(tokens, dtype=np.int64),
+                "embedded": self._embed(tokens),
                 "session_keys": state.session_keys,
                 "session_values": state.session_values,
             },
@@ -130,47 +144,59 @@ class OnnxEngine:
     def search(
         self,
         state: SessionState,
-        next_state: NDArray[np.int32],
-        start_state: int,
+        constraint: Constraint,
         *,
         beam: int,
         max_steps: int,
-        deadline: float | None = None,
-    ) -> tuple[NDArray[np.int64], Floats]:
+        floor: float = NO_FLOOR,
+        call: Call | None = None,
+    ) -> Hypotheses:
         """See `Engine.search`."""
         feeds = {
             "memory_keys": state.memory_keys,
             "memory_values": state.memory_values,
-            "next_state": next_state,
-            "start_state": np.asarray(start_state, dtype=np.int64),
-            "beam": np.asarray([beam], dtype=np.int64),
-            "max_steps": np.asarray(max_steps, dtype=np.int64),
+            "start_tokens": constraint.start_tokens,
+            "next_state": constraint.next_state,
+            "start_state": np.array([constraint.start_state], dtype=np.int64),
+            "beam": np.array([beam], dtype=np.int64),
+            "max_steps": np.array(max_steps, dtype=np.int64),
+            "floor": np.array(floor, dtype=np.float32),
         }
-        if deadline is None:
-            tokens, scores = self._suggest.run(["tokens", "scores"], feeds)
-            return tokens, scores
-        return self._search_until(deadline, feeds)
+        names = ["tokens", "scores", "mass"]
+        tokens, scores, mass = self._suggest.run(names, feeds) if call is None else self._run_until(call, names, feeds)
+        return Hypotheses(tokens, scores, float(mass))
 
-    def _search_until(self, deadline: float, feeds: dict[str, Any]) -> tuple[NDArray[np.int64], Floats]:
+    def _embed(self, tokens: Sequence[int]) -> Floats:
+        """Embeddings [t, d]: the table is in the search's graph alone, which gives them before its first step."""
+        feeds = {
+            "memory_keys": self._nothing,
+            "memory_values": self._nothing,
+            "start_tokens": np.asarray(tokens, dtype=np.int64),
+            "next_state": self._no_states,
+            "start_state": np.array([0], dtype=np.int64),
+            "beam": np.array([1], dtype=np.int64),
+            "max_steps": np.array(0, dtype=np.int64),
+            "floor": np.array(0, dtype=np.float32),
+        }
+        embedded: Floats = self._suggest.run(["embedded"], feeds)[0]
+        return embedded
+
+    def _run_until(self, call: Call, names: list[str], feeds: dict[str, Any]) -> Any:
         import onnxruntime
 
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
         options = onnxruntime.RunOptions()
         options.log_severity_level = _FATAL  # a run that was ended on purpose is no news
-        timer = threading.Timer(left, lambda: setattr(options, "terminate", True))
-        timer.daemon = True
-        timer.start()
+        call.attach(lambda: setattr(options, "terminate", True))
         try:
-            tokens, scores = self._suggest.run(["tokens", "scores"], feeds, options)
-        except Exception as error:  # the library has no exception of its own for a run that was ended
-            if options.terminate:
-                raise TimeoutError from error
+            call.check()
+            return self._suggest.run(names, feeds, options)
+        except CallEndedError:
+            raise
+        except Exception:  # the library has no exception of its own for a run that was ended
+            call.check()
             raise
         finally:
-            timer.cancel()
-        return tokens, scores
+            call.detach()
 
 
 def _session(path: Path, threads: int) -> Any:

@@ -14,26 +14,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from mtn_edge.decoding.prefix_constraint import PrefixConstraint
 from mtn_edge.errors import UserError
 from mtn_edge.runtime.blocklist import Blocklist, fold
 from mtn_edge.runtime.bundle import Bundle
+from mtn_edge.runtime.call import Call, CallEndedError
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.context import context_start
-from mtn_edge.runtime.engine import DEAD, Engine, OnnxEngine, SessionState
+from mtn_edge.runtime.engine import Engine, OnnxEngine, SessionState
+from mtn_edge.runtime.search import Decoding, Search
 from mtn_edge.text import normalize, normalize_prefix
-from mtn_edge.tokenizer import EOS, Tokenizer
-
-WIDEST_BEAM = 64
-"""Hypotheses at most, however many suggestions are asked for."""
+from mtn_edge.tokenizer import Tokenizer
 
 NOTHING_ASKED = "no suggestions were asked for"
 UNREADABLE = "the typed text holds a lone surrogate or a NUL character"
 DENIED = "the typed text is on the block list"
 TOO_LONG = "the typed text is longer than the model can write"
-TOO_LATE = "the deadline passed before the model had answered"
+STALE = "a newer key press came before the model had answered"
+DOUBTFUL = "the model is not sure enough of more"
 FEW = "the model has fewer continuations than were asked for"
 
 
@@ -44,7 +41,10 @@ class Suggestion:
     text: str
     """What was typed, character for character, and more."""
     score: float
-    """Log-probability: of the text given the session (`model`), or of its share of the popular queries."""
+    """Log-probability given the session and the typed text (`model`), or of the share of all popular queries.
+
+    Given the typed text: among all that could follow its finished words and the letters of the one being typed.
+    """
     source: Literal["model", "completions"]
 
 
@@ -74,8 +74,7 @@ class Suggester:
         tokenizer: its tokenizer.
         completions: popular queries.
         blocklist: what is never suggested.
-        beam: hypotheses of a search; more when more suggestions are asked for.
-        max_steps: tokens that a search writes at most, with `<eos>`.
+        decoding: how to search.
     """
 
     def __init__(
@@ -85,15 +84,13 @@ class Suggester:
         tokenizer: Tokenizer,
         completions: Completions,
         blocklist: Blocklist,
-        beam: int,
-        max_steps: int,
+        decoding: Decoding,
     ) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
-        self.constraint = PrefixConstraint(tokenizer.token_bytes)
+        self.search = Search(engine, tokenizer, decoding)
         self._completions = completions
         self._blocklist = blocklist
-        self._beam, self._max_steps = beam, max_steps
 
     @classmethod
     def open(cls, path: Path, *, threads: int = 1) -> Suggester:
@@ -108,8 +105,7 @@ class Suggester:
             tokenizer=Tokenizer.load(path / "tokenizer.json"),
             completions=Completions.load(path / "completions.tsv"),
             blocklist=Blocklist.load(path / "blocklist.txt"),
-            beam=bundle.beam,
-            max_steps=bundle.max_steps,
+            decoding=bundle.decoding,
         )
 
     def session(self, queries: Sequence[str] = ()) -> Session:
@@ -120,9 +116,9 @@ class Suggester:
         return session
 
     def suggest(
-        self, state: SessionState, typed: str, k: int, deadline: float | None
+        self, state: SessionState, typed: str, k: int, call: Call | None
     ) -> tuple[list[Suggestion], str | None]:
-        """The list of one key press and its reason (see `Session.suggest`); `deadline` as `time.monotonic` counts."""
+        """The list of one key press and its reason (see `Session.suggest`)."""
         if k < 0:
             raise UserError(f"`k` is {k}, and it must be at least 0", code="bad-argument", hint="ask for 1 or more")
         if k == 0:
@@ -135,40 +131,24 @@ class Suggester:
             return [], UNREADABLE
         if self._blocklist.denies(prefix):
             return [], DENIED
-        merged, reason = self._search(state, prefix, k, deadline)
         chosen = _Chosen(typed, prefix, k, self._blocklist)
-        for ending, score in sorted(merged.items(), key=lambda item: (-item[1], item[0])):
-            chosen.add(ending, score, "model")
-        if not chosen.full:
-            reason = reason or FEW
-            self._fill_up(chosen)
+        reason = self._ask_model(state, chosen, call)
+        if chosen.full:
+            return chosen.suggestions, None
+        self._fill_up(chosen)
         return chosen.suggestions, reason
 
-    def _search(
-        self, state: SessionState, prefix: str, k: int, deadline: float | None
-    ) -> tuple[dict[str, float], str | None]:
-        """What the model adds to `prefix`, with log-probabilities summed over segmentations, or why it adds nothing."""
-        spelt = prefix.encode()
-        if not self.constraint.reachable(spelt, self._max_steps - 1):
-            return {}, TOO_LONG
-        next_state, start = self.constraint.table(spelt)
-        beam = min(max(self._beam, min(k, WIDEST_BEAM)), self.engine.vocab_size)
+    def _ask_model(self, state: SessionState, chosen: _Chosen, call: Call | None) -> str:
+        """Adds what the model gives; returns why there is no more of it."""
         try:
-            rows, scores = self.engine.search(
-                state, next_state, start, beam=beam, max_steps=self._max_steps, deadline=deadline
-            )
-        except TimeoutError:
-            return {}, TOO_LATE
-        merged: dict[str, float] = {}
-        for tokens, score in zip(rows.tolist(), scores.tolist(), strict=True):
-            if EOS not in tokens or score <= DEAD:
-                continue
-            text = self.tokenizer.decode_bytes(tokens).decode()
-            # A combining mark would change what was typed, and some marks and blanks are no normal form.
-            if normalize(text) == text:
-                ending = text[len(prefix) :]
-                merged[ending] = float(np.logaddexp(merged.get(ending, -math.inf), score))
-        return merged, None
+            found = self.search.endings(state, chosen.prefix, chosen.k, call)
+        except CallEndedError as ended:
+            return str(ended)
+        if found is None:
+            return TOO_LONG
+        for ending in found.endings:
+            chosen.add(ending.text, ending.log_probability, "model")
+        return DOUBTFUL if found.doubtful else FEW
 
     def _fill_up(self, chosen: _Chosen) -> None:
         """Adds popular completions until the list is full or there are no more."""
@@ -203,13 +183,18 @@ class _Chosen:
 
 
 class Session:
-    """One user's queries in order, and suggestions for the next one. Made by `Suggester.session`."""
+    """One user's queries in order, and suggestions for the next one. Made by `Suggester.session`.
+
+    A key press may come while the list of the last one is still being made, from another thread: the older request is
+    ended and answers with what it has.
+    """
 
     def __init__(self, suggester: Suggester) -> None:
         self._suggester = suggester
         self._queries: list[str] = []
         self._state = suggester.engine.start()
         self._first = 0  # of the queries that the context holds
+        self._newest = Call()
 
     @property
     def queries(self) -> list[str]:
@@ -259,8 +244,12 @@ class Session:
             UserError: `k` is negative.
         """
         began = time.monotonic()
-        deadline = None if deadline_ms is None else began + deadline_ms / 1000
-        suggestions, reason = self._suggester.suggest(self._state, prefix, k, deadline)
+        call = Call()
+        if deadline_ms is not None:
+            call.end_at(began + deadline_ms / 1000)
+        older, self._newest = self._newest, call
+        older.end(STALE)
+        suggestions, reason = self._suggester.suggest(self._state, prefix, k, call)
         elapsed = (time.monotonic() - began) * 1000
         return SuggestResult(suggestions, prefix, self.queries, reason, round(elapsed, 3))
 
@@ -273,6 +262,4 @@ class Session:
         tokens = suggester.tokenizer.encode(normalize(query))
         kept = tokens[: suggester.engine.max_tokens]
         steps = len(kept) + (len(kept) == len(tokens))
-        next_state, start = suggester.constraint.exact(kept)
-        _, scores = suggester.engine.search(self._state, next_state, start, beam=1, max_steps=steps)
-        return float(scores[0]), steps
+        return suggester.search.log_probability(self._state, kept, steps), steps

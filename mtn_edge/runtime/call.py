@@ -1,0 +1,95 @@
+"""One request, which a deadline or another thread can end while it runs."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+TOO_LATE = "the deadline passed before the model had answered"
+
+
+class CallEndedError(Exception):
+    """The request was ended; the text says why."""
+
+
+class Call:
+    """A request. Whoever works on it asks `check`, or says with `attach` how to be stopped."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reason: str | None = None
+        self._stop: Callable[[], None] | None = None
+
+    def end(self, reason: str) -> None:
+        """Ends the request, from any thread; the first reason counts. One that is done already is not touched."""
+        with self._lock:
+            if self._reason is None:
+                self._reason = reason
+                if self._stop is not None:
+                    self._stop()
+
+    def end_at(self, moment: float) -> None:
+        """Ends the request as too late when `time.monotonic` reaches `moment`."""
+        if moment <= time.monotonic():
+            self.end(TOO_LATE)
+        else:
+            _WATCH.add(moment, self)
+
+    def check(self) -> None:
+        """Raises `CallEndedError` once the request was ended."""
+        if self._reason is not None:
+            raise CallEndedError(self._reason)
+
+    def attach(self, stop: Callable[[], None]) -> None:
+        """Has `stop` called when the request is ended, at once if it was.
+
+        Args:
+            stop: stops the work; called from the thread that ends the request, at most once.
+        """
+        with self._lock:
+            self._stop = stop
+            if self._reason is not None:
+                stop()
+
+    def detach(self) -> None:
+        """Forgets what `attach` was given."""
+        with self._lock:
+            self._stop = None
+
+
+class _Watch:
+    """The one thread that ends requests at their deadlines; it starts with the first deadline and sleeps in between."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._deadlines: list[tuple[float, int, Call]] = []
+        self._numbers = itertools.count()
+        self._wakes_at = float("inf")
+        self._started = False
+
+    def add(self, moment: float, call: Call) -> None:
+        with self._condition:
+            heapq.heappush(self._deadlines, (moment, next(self._numbers), call))
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._run, name="mtn-edge deadlines", daemon=True).start()
+            # Requests are mostly done before their deadline: the thread is woken only for one earlier than it expects.
+            elif moment < self._wakes_at:
+                self._condition.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._wakes_at = self._deadlines[0][0] if self._deadlines else float("inf")
+                left = self._wakes_at - time.monotonic()
+                if left > 0:
+                    self._condition.wait(min(left, threading.TIMEOUT_MAX))
+                    continue
+                _, _, call = heapq.heappop(self._deadlines)
+            call.end(TOO_LATE)
+
+
+_WATCH = _Watch()
