@@ -43,6 +43,7 @@ def summarize(preset: str, presses: Presses, limits: Limits, needed: dict[int, l
             "system": system,
             "earlier_queries": length,
             "keystroke_ms": percentiles([press.milliseconds for press in found]),
+            "cpu_ms": percentiles([press.cpu_milliseconds for press in found]),
             "steps": statistics.mean(steps) if steps else None,
             "suggestions": statistics.mean(press.suggestions for press in found),
             "found": statistics.mean(press.found for press in found),

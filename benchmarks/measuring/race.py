@@ -17,6 +17,8 @@ class Press(NamedTuple):
 
     session: int
     milliseconds: float
+    cpu_milliseconds: float
+    """Of the whole process: what a busy machine adds by waiting is not in it."""
     steps: int | None
     """Decoder steps."""
     suggestions: int
@@ -81,10 +83,10 @@ def _type(
     system.start(earlier)
     for typed in range(1, len(query)):
         prefix = query[:typed]
-        began = time.perf_counter()
+        cpu_began, began = time.process_time(), time.perf_counter()
         texts = system.suggest(prefix)
-        took = (time.perf_counter() - began) * 1000
-        presses.append(Press(session, took, system.steps, len(texts), query in texts))
+        took, cpu = time.perf_counter() - began, time.process_time() - cpu_began
+        presses.append(Press(session, took * 1000, cpu * 1000, system.steps, len(texts), query in texts))
         if needed is not None:
             assert isinstance(system, PythonBeam)
             needed.append(system.multiplications)

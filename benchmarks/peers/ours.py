@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mtn_edge.runtime.suggester import Session, Suggester
 from mtn_edge.runtime.search import Search
+from mtn_edge.runtime.suggester import Session, Suggester
 from peers import NEW_TOKENS, SUGGESTIONS
 
 VARIANTS: dict[str, dict[str, Any]] = {

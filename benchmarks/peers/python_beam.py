@@ -4,7 +4,8 @@ A step graph runs all live hypotheses at once, caches in and out; Python keeps t
 scores. Same weights, same exact constraint table and the same session cache as ours, so only who drives the search
 differs.
 
-Shapes: n hypotheses, t tokens of one that are new, p tokens so far, m tokens of the memory, d width, h heads, e = d/h, V vocabulary.
+Shapes: n hypotheses, t tokens of one that are new, p tokens so far, m tokens of the memory, d width, h heads, e = d/h,
+V vocabulary, Ld decoder layers.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from mtn_edge.training.checkpoint import Checkpoint
 from peers import BEAM, NEW_TOKENS, distinct_continuations
 from quantize.int8 import Int8Weight
 from quantize.plan import Weights, apply_plan, uniform_plan
+
 
 class Hypothesis(NamedTuple):
     """One text in the making."""
