@@ -124,7 +124,7 @@ def measure(inputs: Inputs, count: int, document: dict[str, Any], *, quick: bool
 def open_systems(inputs: Inputs, folder: Path) -> list[System]:
     """Everything that is raced, ours first; `folder` is for what has to be converted."""
     checkpoint = load_checkpoint(inputs.checkpoint)
-    ours = [Ours(name, inputs.bundle, **settings) for name, settings in VARIANTS.items()]
+    ours = [Ours(name, inputs.bundle, **arguments) for name, arguments in VARIANTS.items()]
     return [
         *ours,
         Translator(checkpoint, folder),

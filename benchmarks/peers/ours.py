@@ -6,35 +6,37 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mtn_edge.runtime.engine import Hypotheses
 from mtn_edge.runtime.search import Search
 from mtn_edge.runtime.suggester import Session, Suggester
 from peers import NEW_TOKENS, SUGGESTIONS
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "mtn-edge": {"max_steps": NEW_TOKENS},
-    "mtn-edge, no floor": {"max_steps": NEW_TOKENS, "min_probability": 0.0},
-}
-"""Name of each way to open the bundle, and what differs from its own settings: the steps of the race, the floor."""
+VARIANTS: dict[str, dict[str, Any]] = {"mtn-edge": {}, "mtn-edge, no floor": {"min_probability": 0.0}}
+"""Name of each way to ask, and its arguments of `Session.suggest`: the product's defaults first.
+
+With the bundle's confidence floor hypotheses that nobody would be shown are given up early; peers have no such thing.
+"""
 
 
 class Ours:
-    """`Session.suggest` of an open bundle.
+    """`Session.suggest` of an open bundle, which writes `NEW_TOKENS` tokens at most, as its peers do.
 
     Args:
         name: what to call it.
         bundle: its folder.
-        settings: of its `Decoding` that are not the bundle's own.
+        arguments: of `Session.suggest`.
     """
 
     steps: int | None
 
-    def __init__(self, name: str, bundle: Path, **settings: Any) -> None:
+    def __init__(self, name: str, bundle: Path, **arguments: Any) -> None:
         self.name = name
         self.suggester = Suggester.open(bundle, threads=1)
         search = self.suggester.search
-        self.suggester.search = Search(search.engine, search.tokenizer, replace(search.decoding, **settings))
+        self.suggester.search = Search(search.engine, search.tokenizer, replace(search.decoding, max_steps=NEW_TOKENS))
+        self._arguments = arguments
         self._session: Session = self.suggester.session()
-        self.steps = None
+        self.steps = 0
         self._count_steps()
 
     def start(self, queries: list[str]) -> None:
@@ -43,16 +45,18 @@ class Ours:
 
     def suggest(self, typed: str) -> list[str]:
         """The list of the product."""
-        return [each.text for each in self._session.suggest(typed, SUGGESTIONS).suggestions]
+        self.steps = 0
+        result = self._session.suggest(typed, SUGGESTIONS, **self._arguments)
+        return [each.text for each in result.suggestions]
 
     def _count_steps(self) -> None:
         """Notes the steps of each search: the engine returns one token of every hypothesis for each."""
         engine: Any = self.suggester.engine
         search = engine.search
 
-        def counted(*arguments: Any, **settings: Any) -> Any:
-            found = search(*arguments, **settings)
-            self.steps = int(found.tokens.shape[1])
+        def counted(*arguments: Any, **settings: Any) -> Hypotheses:
+            found: Hypotheses = search(*arguments, **settings)
+            self.steps = found.tokens.shape[1]
             return found
 
         engine.search = counted

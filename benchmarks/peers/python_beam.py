@@ -65,7 +65,7 @@ class PythonBeam:
         self._memory: dict[str, Any] = {}
         self.steps = None
         self.multiplications = 0
-        """Of the last search: products with the decoder's weights that no exact search of this beam can leave out."""
+        """Of the last search: int8 multiply-adds with the weights of the decoder, finished hypotheses left out."""
 
     def start(self, queries: list[str]) -> None:
         """Takes the session's cross-attention keys and values."""
