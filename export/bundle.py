@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from export import card, golden, held_out, parity
+from export import calibrate, card, golden, held_out, parity
 from export.checks import Check, at_most, require
 from export.graph_builder import IR_VERSION, OPSET
 from export.graphs import Graphs, build_graphs
@@ -129,6 +129,7 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
         work.checks += parity.check_scores(engine, work.suggester(engine).search.constraint, references)
     reference, suggester = work.suggester(fp32_engine), work.suggester(engine)
     samples = _samples(work, reference)
+    decoding = _calibrate(work, suggester, samples.get("valid", []))
     quality = _compare(work, reference, suggester, samples)
     vectors = _write_golden(work, reference, suggester, references, samples)
     sizes = _sizes(work, fp32, graphs)
@@ -138,7 +139,7 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
 
     content = {
         "model": asdict(work.model),
-        "decoding": asdict(Decoding(beam=BEAM, max_steps=work.model.max_tokens + 1)),
+        "decoding": asdict(decoding),
         "precision": graphs.precision,
         "opset": OPSET,
         "ir_version": IR_VERSION,
@@ -186,6 +187,15 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _calibrate(work: _Work, suggester: Suggester, pairs: Sequence[held_out.Pair]) -> Decoding:
+    """Tunes the confidence floors on validation pairs; without data there are none."""
+    if work.dataset is None or not pairs:
+        return suggester.search.decoding
+    say(f"tuning the confidence floor on {len(pairs):,} validation pairs")
+    popular = Completions(work.dataset.popularity()[:COMPLETIONS])
+    return calibrate.calibrate(suggester, popular, pairs, work.seed)
 
 
 def _samples(work: _Work, reference: Suggester) -> dict[str, list[held_out.Pair]]:

@@ -39,7 +39,10 @@ def _what(content: dict[str, Any]) -> str:
         f"session and {model['decoder_layers']} decoder layers, {model['vocab_size']:,} tokens; query projection by "
         f"`{model['projection']}`, memory of `{model['memory']}` queries, {model['norm']}-norm. "
         f"Beam search of {content['decoding']['beam']} hypotheses, at most {content['decoding']['max_steps']} tokens, "
-        "scores are log-probabilities without length normalisation.\n\n"
+        f"ranked by log-probability / tokens ** {content['decoding']['length_normalization']:g}. Suggestions less "
+        f"probable than {content['decoding']['min_probability_complete']:g} (with something typed) or "
+        f"{content['decoding']['min_probability_suggest']:g} (with nothing typed) are left out: floors tuned on "
+        "validation data, 0 when there was none.\n\n"
         "Run it with `mtn-edge suggest`, check it with `mtn-edge verify`. `required_operators.config` lists what a "
         "reduced ONNX Runtime must keep."
     )

@@ -102,10 +102,20 @@ class GraphBuilder:
         """Adds a node with one output; an empty input name leaves an optional input out."""
         return self.nodes(operator, *inputs, outputs=1, domain=domain, **attributes)[0]
 
-    def nodes(self, operator: str, *inputs: str, outputs: int, domain: str = "", **attributes: Any) -> list[str]:
-        """Adds a node with `outputs` outputs."""
+    def nodes(
+        self,
+        operator: str,
+        *inputs: str,
+        outputs: int,
+        unused: Sequence[int] = (),
+        domain: str = "",
+        **attributes: Any,
+    ) -> list[str]:
+        """Adds a node with `outputs` outputs; those in `unused` are left out, and their names empty."""
         name = self._fresh(operator)
         names = [name if outputs == 1 else f"{name}.{number}" for number in range(outputs)]
+        for number in unused:
+            names[number] = ""
         self._nodes.append(helper.make_node(operator, inputs, names, name=name, domain=domain, **attributes))
         return names
 

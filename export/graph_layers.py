@@ -166,6 +166,7 @@ class Layers:
             self.tensor(f"{norm}.weight"),
             self.tensor(f"{norm}.bias"),
             outputs=4,
+            unused=(1, 2),
             domain=CONTRIB,
             epsilon=EPSILON,
         )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -70,21 +71,21 @@ class PrefixConstraint:
     """Makes constraints for one vocabulary.
 
     Args:
-        token_bytes: the bytes of each token; empty for the specials, of which only `<eos>` is ever allowed.
+        token_bytes: the bytes of each token, all different; empty for the specials, of which only `<eos>` is ever
+            allowed.
         encode: the tokenizer, for the words that are settled. Without it nothing is.
     """
 
     def __init__(self, token_bytes: Sequence[bytes], encode: Callable[[str], list[int]] | None = None) -> None:
-        self._encode = encode
+        # One word is typed letter by letter: the words before it are encoded once.
+        self._encode = lru_cache(maxsize=256)(encode) if encode is not None else None
         self._bytes = _byte_table()
         self._free = _free_table(token_bytes, self._bytes)  # [STATES, V]
         order = sorted((number for number, spelt in enumerate(token_bytes) if spelt), key=token_bytes.__getitem__)
         self._numbers = np.array(order, dtype=np.int64)
         self._spelt = [token_bytes[number] for number in order]
         self._longest = max(map(len, self._spelt), default=0)
-        self._places: dict[bytes, list[int]] = {}
-        for number, spelt in zip(order, self._spelt, strict=True):
-            self._places.setdefault(spelt, []).append(number)
+        self._number_of = dict(zip(self._spelt, order, strict=True))
 
     def typed(self, prefix: str, most: int) -> Constraint | None:
         """The constraint whose outputs spell `prefix` and at least one character more, then `<eos>`.
@@ -137,10 +138,10 @@ class PrefixConstraint:
         table[STATES:-1] = FORBIDDEN
         for start in range(len(rest)):
             row = table[STATES + start]
-            for stop, numbers in self._prefixes(rest, start):
-                row[numbers] = STATES + stop
+            for stop, number in self._prefixes(rest, start):
+                row[number] = STATES + stop
             longer = self._longer(rest[start:])
-            row[longer] = self._free[states[start], longer]
+            row[longer] = self._free[states[start]][longer]
         # The typed text and nothing more: going on is free, but to end here would be an echo.
         table[-1] = self._free[states[-1]]
         table[-1, EOS] = FORBIDDEN
@@ -160,10 +161,10 @@ class PrefixConstraint:
                 return True
         return fewest[-1] < tokens
 
-    def _prefixes(self, rest: bytes, start: int) -> list[tuple[int, list[int]]]:
-        """The tokens that `rest` goes on with from `start`: where each spelling ends, and its token numbers."""
+    def _prefixes(self, rest: bytes, start: int) -> list[tuple[int, int]]:
+        """The tokens that `rest` goes on with from `start`: where each spelling ends, and its token number."""
         stops = range(start + 1, min(start + self._longest, len(rest)) + 1)
-        return [(stop, numbers) for stop in stops if (numbers := self._places.get(rest[start:stop])) is not None]
+        return [(stop, number) for stop in stops if (number := self._number_of.get(rest[start:stop])) is not None]
 
     def _longer(self, rest: bytes) -> NDArray[np.int64]:
         """The tokens that begin with `rest` and go on after it."""

@@ -27,6 +27,14 @@ def suggest(
         float | None,
         typer.Option("--deadline-ms", help="Popular completions answer when the model takes longer.", min=0),
     ] = None,
+    min_probability: Annotated[
+        float | None,
+        typer.Option(
+            "--min-probability",
+            help="Leave out what the model finds less probable (0: nothing; default: the bundle's floor).",
+            show_default=False,
+        ),
+    ] = None,
     threads: Annotated[int, typer.Option("--threads", help="Threads of one search.", min=1)] = 1,
     as_json: JsonFlag = False,
     verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
@@ -43,9 +51,9 @@ def suggest(
     if prefix is None and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         from mtn_edge.runtime.interactive import run
 
-        run(opened, k=k, deadline_ms=deadline_ms)
+        run(opened, k=k, deadline_ms=deadline_ms, min_probability=min_probability)
         return
-    result = opened.suggest(prefix or "", k, deadline_ms=deadline_ms)
+    result = opened.suggest(prefix or "", k, deadline_ms=deadline_ms, min_probability=min_probability)
     if as_json or result.suggestions:
         lines = "\n".join(f"{suggestion.text}\t{suggestion.source}" for suggestion in result.suggestions)
         emit(result.to_json(), as_json=as_json, words=lines)

@@ -23,9 +23,9 @@ _SHOWN_QUERIES = 5
 _KEYS = "Tab, arrows: choose · Enter: take it, or search the line · Ctrl-C: leave"
 
 
-def run(session: Session, *, k: int, deadline_ms: float | None) -> None:
+def run(session: Session, *, k: int, deadline_ms: float | None, min_probability: float | None) -> None:
     """Reads lines until Ctrl-C or Ctrl-D; each becomes a query of `session`."""
-    prompt = _Prompt(session, k, deadline_ms)
+    prompt = _Prompt(session, k, deadline_ms, min_probability)
     try:
         prompt.application.run()
     finally:
@@ -33,8 +33,11 @@ def run(session: Session, *, k: int, deadline_ms: float | None) -> None:
 
 
 class _Prompt:
-    def __init__(self, session: Session, k: int, deadline_ms: float | None) -> None:
-        self._session, self._k, self._deadline_ms = session, k, deadline_ms
+    def __init__(
+        self, session: Session, k: int, deadline_ms: float | None = None, min_probability: float | None = None
+    ) -> None:
+        self._session, self._k = session, k
+        self._deadline_ms, self._min_probability = deadline_ms, min_probability
         self._worker = ThreadPoolExecutor(max_workers=1)
         self._newest = 0
         self._result: SuggestResult | None = None
@@ -111,7 +114,9 @@ class _Prompt:
                 before()
             if number != self._newest:
                 return None
-            return self._session.suggest(text, self._k, deadline_ms=self._deadline_ms)
+            return self._session.suggest(
+                text, self._k, deadline_ms=self._deadline_ms, min_probability=self._min_probability
+            )
 
         async def show() -> None:
             try:

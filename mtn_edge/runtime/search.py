@@ -24,8 +24,10 @@ class Decoding:
     """Hypotheses of a search; more when more suggestions are asked for."""
     max_steps: int = 33
     """Tokens that a search writes at most, with `<eos>`."""
-    min_probability: float = 0.0
-    """Confidence floor: endings less probable than this, given the session and the typed text, are left out."""
+    min_probability_complete: float = 0.0
+    """Confidence floor with something typed: endings less probable, given session and typed text, are left out."""
+    min_probability_suggest: float = 0.0
+    """Confidence floor with nothing typed."""
     length_normalization: float = 0.0
     """Endings are ranked by log-probability / tokens ** this (Wu et al. 2016, section 7, without their constant)."""
 
@@ -35,9 +37,14 @@ class Decoding:
         return cls(
             beam=int(section["beam"]),
             max_steps=int(section["max_steps"]),
-            min_probability=float(section["min_probability"]),
+            min_probability_complete=float(section["min_probability_complete"]),
+            min_probability_suggest=float(section["min_probability_suggest"]),
             length_normalization=float(section["length_normalization"]),
         )
+
+    def min_probability(self, prefix: str) -> float:
+        """The confidence floor for a typed text."""
+        return self.min_probability_complete if prefix else self.min_probability_suggest
 
 
 class Ending(NamedTuple):
@@ -46,6 +53,8 @@ class Ending(NamedTuple):
     text: str
     log_probability: float
     """Given the session and the typed text, summed over the segmentations that were found."""
+    tokens: int
+    """How many tokens the search wrote for it, with `<eos>`."""
 
 
 class Found(NamedTuple):
@@ -53,7 +62,7 @@ class Found(NamedTuple):
 
     endings: list[Ending]
     doubtful: bool
-    """Whether the confidence floor left something out."""
+    """Whether something was left out that was below the confidence floor or did not end in time."""
 
 
 class Search:
@@ -68,10 +77,24 @@ class Search:
     def __init__(self, engine: Engine, tokenizer: Tokenizer, decoding: Decoding) -> None:
         self.engine, self.tokenizer, self.decoding = engine, tokenizer, decoding
         self.constraint = PrefixConstraint(tokenizer.token_bytes, tokenizer.encode)
-        self._floor = math.log(decoding.min_probability) if decoding.min_probability else NO_FLOOR
 
-    def endings(self, state: SessionState, prefix: str, k: int, call: Call | None) -> Found | None:
-        """What the model adds to `prefix` (in normal form) after the session `state`, for a list of `k`.
+    def endings(
+        self,
+        state: SessionState,
+        prefix: str,
+        k: int,
+        *,
+        min_probability: float | None = None,
+        call: Call | None = None,
+    ) -> Found | None:
+        """What the model adds to a typed text.
+
+        Args:
+            state: the session.
+            prefix: the typed text in normal form.
+            k: endings wanted; it makes the search wider when it is more than the beam.
+            min_probability: the confidence floor; None takes the one of `decoding`.
+            call: the request, which can be ended from outside.
 
         Returns:
             The endings, or None when `prefix` is longer than the model can write.
@@ -79,11 +102,15 @@ class Search:
         Raises:
             CallEndedError: `call` was ended.
         """
-        hypotheses = self.hypotheses(state, prefix, k, call)
-        return None if hypotheses is None else self._read(hypotheses, prefix)
+        least = self.decoding.min_probability(prefix) if min_probability is None else min_probability
+        floor = math.log(least) if least else NO_FLOOR
+        hypotheses = self.hypotheses(state, prefix, k, floor=floor, call=call)
+        return None if hypotheses is None else self._read(hypotheses, prefix, floor)
 
-    def hypotheses(self, state: SessionState, prefix: str, k: int, call: Call | None = None) -> Hypotheses | None:
-        """The search behind `endings`: the same, as tokens."""
+    def hypotheses(
+        self, state: SessionState, prefix: str, k: int, *, floor: float = NO_FLOOR, call: Call | None = None
+    ) -> Hypotheses | None:
+        """The search behind `endings`: the same, as tokens; `floor` is a log-probability."""
         engine, decoding = self.engine, self.decoding
         constraint = self.constraint.typed(prefix, engine.max_tokens)
         if constraint is None:
@@ -93,7 +120,7 @@ class Search:
             constraint,
             beam=min(max(decoding.beam, min(k, WIDEST_BEAM)), engine.vocab_size),
             max_steps=min(decoding.max_steps, engine.max_tokens + 2 - len(constraint.start_tokens)),
-            floor=self._floor,
+            floor=floor,
             call=call,
         )
 
@@ -102,32 +129,30 @@ class Search:
         found = self.engine.search(state, self.constraint.exact(tokens), beam=1, max_steps=steps)
         return float(found.scores[0])
 
-    def _read(self, hypotheses: Hypotheses, prefix: str) -> Found:
+    def _read(self, hypotheses: Hypotheses, prefix: str, floor: float) -> Found:
         settled = self.constraint.settled(prefix).encode()
-        merged: dict[str, tuple[float, float]] = {}  # log-probability and rank of each text
+        merged: dict[str, Ending] = {}
         doubtful = False
-        power = self.decoding.length_normalization
         for tokens, score in zip(hypotheses.tokens.tolist(), hypotheses.scores.tolist(), strict=True):
             if score <= DEAD:
-                continue
+                break  # best first: what follows is dead too
             if EOS not in tokens:
                 doubtful = True
                 continue
             text = (settled + self.tokenizer.decode_bytes(tokens)).decode()
             # A combining mark would change what was typed, and some marks and blanks are no normal form.
-            if normalize(text) != text:
+            if text != (text.lower() if text.isascii() else normalize(text)):
                 continue
-            known, rank = merged.get(text, (None, 0.0))
+            known = merged.get(text)
+            score -= hypotheses.mass
             if known is None:
-                # The first segmentation is the most probable one: its length counts.
-                rank = (tokens.index(EOS) + 1) ** -power
-                merged[text] = (score, rank)
-            else:
-                merged[text] = (known + math.log1p(math.exp(score - known)), rank)
-        endings = [
-            (rank * (score - hypotheses.mass), Ending(text[len(prefix) :], score - hypotheses.mass))
-            for text, (score, rank) in merged.items()
-        ]
-        kept = [(rank, ending) for rank, ending in endings if ending.log_probability > self._floor]
-        kept.sort(key=lambda entry: (-entry[0], entry[1].text))
-        return Found([ending for _, ending in kept], doubtful or len(kept) < len(endings))
+                merged[text] = Ending(text[len(prefix) :], score, tokens.index(EOS) + 1)
+            else:  # the first segmentation is the most probable one, and its length counts
+                total = known.log_probability + math.log1p(math.exp(score - known.log_probability))
+                merged[text] = known._replace(log_probability=total)
+        kept = [ending for ending in merged.values() if ending.log_probability > floor]
+        return Found(self._rank(kept), doubtful or len(kept) < len(merged))
+
+    def _rank(self, endings: list[Ending]) -> list[Ending]:
+        power = self.decoding.length_normalization
+        return sorted(endings, key=lambda ending: (-ending.log_probability / ending.tokens**power, ending.text))

@@ -116,7 +116,7 @@ class Suggester:
         return session
 
     def suggest(
-        self, state: SessionState, typed: str, k: int, call: Call | None
+        self, state: SessionState, typed: str, k: int, *, min_probability: float | None, call: Call | None
     ) -> tuple[list[Suggestion], str | None]:
         """The list of one key press and its reason (see `Session.suggest`)."""
         if k < 0:
@@ -132,16 +132,16 @@ class Suggester:
         if self._blocklist.denies(prefix):
             return [], DENIED
         chosen = _Chosen(typed, prefix, k, self._blocklist)
-        reason = self._ask_model(state, chosen, call)
+        reason = self._ask_model(state, chosen, min_probability, call)
         if chosen.full:
             return chosen.suggestions, None
         self._fill_up(chosen)
         return chosen.suggestions, reason
 
-    def _ask_model(self, state: SessionState, chosen: _Chosen, call: Call | None) -> str:
+    def _ask_model(self, state: SessionState, chosen: _Chosen, min_probability: float | None, call: Call | None) -> str:
         """Adds what the model gives; returns why there is no more of it."""
         try:
-            found = self.search.endings(state, chosen.prefix, chosen.k, call)
+            found = self.search.endings(state, chosen.prefix, chosen.k, min_probability=min_probability, call=call)
         except CallEndedError as ended:
             return str(ended)
         if found is None:
@@ -232,16 +232,25 @@ class Session:
             tokens = self._suggester.tokenizer.encode(text)[-self._suggester.engine.max_tokens :]
             self._state = self._suggester.engine.append(tokens, self._state)
 
-    def suggest(self, prefix: str = "", k: int = 8, *, deadline_ms: float | None = None) -> SuggestResult:
+    def suggest(
+        self,
+        prefix: str = "",
+        k: int = 8,
+        *,
+        deadline_ms: float | None = None,
+        min_probability: float | None = None,
+    ) -> SuggestResult:
         """Up to `k` suggestions for what is being typed; with nothing typed, for the next query.
 
         Args:
             prefix: what was typed so far, as it was typed.
             k: suggestions wanted; fewer is an honest answer.
             deadline_ms: milliseconds after which the popular completions answer instead of the model.
+            min_probability: the model's suggestions that are less probable are left out; None takes the bundle's
+                calibrated floor, 0 lets everything pass.
 
         Raises:
-            UserError: `k` is negative.
+            UserError: `k` is negative, or `min_probability` is no probability.
         """
         began = time.monotonic()
         call = Call()
@@ -249,7 +258,15 @@ class Session:
             call.end_at(began + deadline_ms / 1000)
         older, self._newest = self._newest, call
         older.end(STALE)
-        suggestions, reason = self._suggester.suggest(self._state, prefix, k, call)
+        if min_probability is not None and not 0 <= min_probability < 1:
+            raise UserError(
+                f"`min_probability` is {min_probability}, and it must be at least 0 and below 1",
+                code="bad-argument",
+                hint="give 0 to let everything pass",
+            )
+        suggestions, reason = self._suggester.suggest(
+            self._state, prefix, k, min_probability=min_probability, call=call
+        )
         elapsed = (time.monotonic() - began) * 1000
         return SuggestResult(suggestions, prefix, self.queries, reason, round(elapsed, 3))
 
