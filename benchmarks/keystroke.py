@@ -100,10 +100,10 @@ def measure(inputs: Inputs, count: int, document: dict[str, Any], *, quick: bool
         systems = open_systems(inputs, Path(folder))
         (python_beam,) = (system for system in systems if isinstance(system, PythonBeam))
         limits = measure_limits(python_beam.weights)
-        presses, needed = race(
+        presses = race(
             systems, sessions, LENGTHS, lambda done: print(f"{inputs.name}: session {done} of {count}", flush=True)
         )
-    rows = summarize(inputs.name, presses, limits, needed)
+    rows = summarize(inputs.name, presses, limits)
     loads = loading(inputs.bundle, sessions[:8])
     threads = throughput(inputs.bundle, sessions, seconds=0.5 if quick else 2.0, rounds=2 if quick else 5)
     document["rows"] += rows

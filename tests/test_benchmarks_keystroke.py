@@ -27,7 +27,7 @@ def test_the_beam_in_python_searches_what_our_graph_searches(tiny_checkpoint, ti
 
     ours = Ours("ours", tiny_bundle, min_probability=0.0)
     python_beam = PythonBeam(load_checkpoint(tiny_checkpoint), ours.suggester)
-    compared = 0
+    compared = work = 0
     for earlier in (["new york hotels"], ["jaguar price", "jaguar dealer", "boston weather"]):
         for system in (ours, python_beam):
             system.start(earlier)
@@ -37,10 +37,14 @@ def test_the_beam_in_python_searches_what_our_graph_searches(tiny_checkpoint, ti
             listed = ours.suggest(typed)
             assert found[:1] == listed[:1]
             assert python_beam.steps == ours.steps
+            least_work, all_work = (python_beam.multiplications(typed, floor) for floor in (-0.5, ours.least))
+            assert 0 < least_work <= all_work
+            work += least_work < all_work
             # int8 rounds by all rows of a step together, and the two have different rows once a text has ended.
             assert len(set(found[:4]) & set(listed)) >= min(3, len(found[:4]))
             compared += len(found)
     assert compared > 40
+    assert work > 6
 
 
 def test_the_tail_model_reads_greedily_and_keeps_the_typed_text(tiny_dataset, tmp_path, monkeypatch):
@@ -73,12 +77,12 @@ def test_goals_say_what_is_missed():
 
     assert lengthened(["a", "b", "c"], 1) == ["c"]
     assert lengthened(["a", "b", "c"], 5) == ["b", "c", "a", "b", "c"]
-    quick = [Press(number % 7, 1.0, 0.9, 4, 8, True) for number in range(70)]
-    slow = [press._replace(milliseconds=4.0) for press in quick]
-    presses = {("mtn-edge", 1): quick, ("mtn-edge", 50): quick, ("other", 1): slow, ("other", 50): quick}
+    other = [Press(number % 7, 1.0, 0.9, 4, 8, True, None) for number in range(70)]
+    slow = [press._replace(milliseconds=4.0) for press in other]
+    easy, hard = ([press._replace(multiplications=count) for press in other] for count in (10**7, 10**8))
+    presses = {("mtn-edge", 1): easy, ("mtn-edge", 50): hard, ("other", 1): slow, ("other", 50): other}
     limits = Limits(decoder_bytes=10**6, read_gb_s=10.0, memory_gb_s=5.0, int8_gmac_s=100.0)
-    needed = {1: [10**7] * 70, 50: [10**8] * 70}
-    rows = summarize("tiny", presses, limits, needed)
+    rows = summarize("tiny", presses, limits)
     assert [(row["system"], row.get("memory_limit_ms"), row.get("arithmetic_limit_ms")) for row in rows] == [
         ("mtn-edge", pytest.approx(0.4), pytest.approx(0.1)),
         ("mtn-edge", pytest.approx(0.4), pytest.approx(1.0)),

@@ -26,14 +26,13 @@ SCALING = 0.9
 """Throughput of most threads over that of one and the cores."""
 
 
-def summarize(preset: str, presses: Presses, limits: Limits, needed: dict[int, list[int]]) -> list[dict[str, Any]]:
-    """A row for each system and session length; ours carry the limits of their own steps.
+def summarize(preset: str, presses: Presses, limits: Limits) -> list[dict[str, Any]]:
+    """A row for each system and session length; ours carry the limits of their own work.
 
     Args:
         preset: what the rows are called.
         presses: what was raced.
         limits: of this machine.
-        needed: by session length, multiplications that each press needed.
     """
     rows = []
     for (system, length), found in presses.items():
@@ -48,9 +47,11 @@ def summarize(preset: str, presses: Presses, limits: Limits, needed: dict[int, l
             "suggestions": statistics.mean(press.suggestions for press in found),
             "found": statistics.mean(press.found for press in found),
         }
-        if system.startswith("mtn-edge"):
+        needed = [press.multiplications for press in found if press.multiplications is not None]
+        if needed:
+            row["multiplications"] = statistics.median(needed)
             row["memory_limit_ms"] = limits.memory_ms(statistics.median(steps))
-            row["arithmetic_limit_ms"] = limits.arithmetic_ms(statistics.median(needed[length]))
+            row["arithmetic_limit_ms"] = limits.arithmetic_ms(row["multiplications"])
         rows.append(row)
     return rows
 

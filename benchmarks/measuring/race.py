@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from peers import System
+from peers.ours import Ours
 from peers.python_beam import PythonBeam
 
 
@@ -25,6 +26,8 @@ class Press(NamedTuple):
     """Texts in the list."""
     found: bool
     """Whether the query that is being typed is among them."""
+    multiplications: int | None
+    """Int8 multiply-adds that a search as exact as ours needs for it; counted for ours only."""
 
 
 Presses = dict[tuple[str, int], list[Press]]
@@ -45,48 +48,47 @@ def lengthened(queries: Sequence[str], length: int) -> list[str]:
 
 def race(
     systems: Sequence[System], sessions: Sequence[list[str]], lengths: Sequence[int], progress: Callable[[int], None]
-) -> tuple[Presses, dict[int, list[int]]]:
+) -> Presses:
     """Types the last query of each session, after its earlier ones brought to each of `lengths`.
 
-    Every beginning of 1 to all but one of its characters is a key press. Systems take turns in changing order.
-
-    Returns:
-        All presses, and by length the multiplications that each press needed (counted by `PythonBeam`).
+    Every beginning of 1 to all but one of its characters is a key press. Systems take turns in changing order. One of
+    them is a `PythonBeam`, which also counts the work that each of our searches needs, when nothing is timed.
     """
     presses: Presses = {(system.name, length): [] for system in systems for length in lengths}
-    needed: dict[int, list[int]] = {length: [] for length in lengths}
+    (counter,) = (system for system in systems if isinstance(system, PythonBeam))
     for system in systems:  # warm-up
-        _type(system, lengthened(sessions[0][:-1], lengths[0]), sessions[0][-1], 0, [])
+        _type(system, lengthened(sessions[0][:-1], lengths[0]), sessions[0][-1], 0, counter)
     gc.disable()
     try:
         for number, (*earlier, query) in enumerate(sessions):
             for length in lengths:
                 turn = number % len(systems)
                 for system in [*systems[turn:], *systems[:turn]]:
-                    counted = needed[length] if isinstance(system, PythonBeam) else None
-                    _type(system, lengthened(earlier, length), query, number, presses[system.name, length], counted)
+                    found = _type(system, lengthened(earlier, length), query, number, counter)
+                    presses[system.name, length] += found
             gc.collect()
             progress(number + 1)
     finally:
         gc.enable()
-    return presses, needed
+    return presses
 
 
-def _type(
-    system: System,
-    earlier: list[str],
-    query: str,
-    session: int,
-    presses: list[Press],
-    needed: list[int] | None = None,
-) -> None:
+def _type(system: System, earlier: list[str], query: str, session: int, counter: PythonBeam) -> list[Press]:
+    """All key presses of `query`."""
+    presses, floors = [], []
+    typed = [query[:length] for length in range(1, len(query))]
     system.start(earlier)
-    for typed in range(1, len(query)):
-        prefix = query[:typed]
+    for prefix in typed:
         cpu_began, began = time.process_time(), time.perf_counter()
         texts = system.suggest(prefix)
         took, cpu = time.perf_counter() - began, time.process_time() - cpu_began
-        presses.append(Press(session, took * 1000, cpu * 1000, system.steps, len(texts), query in texts))
-        if needed is not None:
-            assert isinstance(system, PythonBeam)
-            needed.append(system.multiplications)
+        presses.append(Press(session, took * 1000, cpu * 1000, system.steps, len(texts), query in texts, None))
+        if isinstance(system, Ours):
+            floors.append(system.least)
+    if not floors:
+        return presses
+    counter.start(earlier)
+    return [
+        press._replace(multiplications=counter.multiplications(prefix, least))
+        for press, prefix, least in zip(presses, typed, floors, strict=True)
+    ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mtn_edge.runtime.engine import Hypotheses
+from mtn_edge.runtime.engine import DEAD, Hypotheses
 from mtn_edge.runtime.search import Search
 from mtn_edge.runtime.suggester import Session, Suggester
 from peers import NEW_TOKENS, SUGGESTIONS
@@ -37,7 +37,9 @@ class Ours:
         self._arguments = arguments
         self._session: Session = self.suggester.session()
         self.steps = 0
-        self._count_steps()
+        self.least = DEAD
+        """Log-probability at which the last search gave a hypothesis up."""
+        self._watch_search()
 
     def start(self, queries: list[str]) -> None:
         """Opens a session: each query is encoded once."""
@@ -49,14 +51,14 @@ class Ours:
         result = self._session.suggest(typed, SUGGESTIONS, **self._arguments)
         return [each.text for each in result.suggestions]
 
-    def _count_steps(self) -> None:
-        """Notes the steps of each search: the engine returns one token of every hypothesis for each."""
+    def _watch_search(self) -> None:
+        """Notes the steps of each search (it returns one token of every hypothesis for each), and its floor."""
         engine: Any = self.suggester.engine
         search = engine.search
 
-        def counted(*arguments: Any, **settings: Any) -> Hypotheses:
-            found: Hypotheses = search(*arguments, **settings)
-            self.steps = found.tokens.shape[1]
+        def watched(*arguments: Any, floor: float, **settings: Any) -> Hypotheses:
+            found: Hypotheses = search(*arguments, floor=floor, **settings)
+            self.steps, self.least = found.tokens.shape[1], found.mass + floor
             return found
 
-        engine.search = counted
+        engine.search = watched

@@ -63,9 +63,8 @@ class PythonBeam:
         self._table_size = sizes["embedding.weight"]
         self._step = open_graph(build_step(config, self.weights))
         self._memory: dict[str, Any] = {}
-        self.steps = None
-        self.multiplications = 0
-        """Of the last search: int8 multiply-adds with the weights of the decoder, finished hypotheses left out."""
+        self.steps = 0
+        self._multiplications = 0
 
     def start(self, queries: list[str]) -> None:
         """Takes the session's cross-attention keys and values."""
@@ -76,7 +75,7 @@ class PythonBeam:
         """The best texts under the constraint."""
         prefix = normalize_prefix(typed)
         constraint = self._constraint.typed(prefix, self._config.max_tokens)
-        self.steps = self.multiplications = 0
+        self.steps = 0
         if constraint is None:
             return []
         settled = self._constraint.settled(prefix).encode()
@@ -86,22 +85,36 @@ class PythonBeam:
             merged[text] = float(np.logaddexp(merged.get(text, -np.inf), each.score))
         return distinct_continuations(sorted(merged, key=lambda text: -merged[text]), prefix)
 
-    def _search(self, constraint: Constraint) -> list[Hypothesis]:
-        """Hypotheses that came to an end."""
+    def multiplications(self, typed: str, least: float) -> int:
+        """Int8 multiply-adds with the decoder's weights that the exact search for `typed` needs.
+
+        Args:
+            typed: the typed text.
+            least: log-probability at which a hypothesis is given up.
+        """
+        constraint = self._constraint.typed(normalize_prefix(typed), self._config.max_tokens)
+        self._multiplications = 0
+        if constraint is not None:
+            self._search(constraint, least)
+        return self._multiplications
+
+    def _search(self, constraint: Constraint, least: float = DEAD) -> list[Hypothesis]:
+        """Hypotheses that came to an end; those at `least` or below are given up."""
         empty = np.zeros((1, self._config.heads, 0, self._config.d_model // self._config.heads), dtype=np.float32)
         caches = [empty] * (2 * self._config.decoder_layers)
         newest, parents = constraint.start_tokens[None], np.array([0])  # [n, t]
         first, position = len(constraint.start_tokens), 0
         hidden = np.triu(np.full((first, first), FORBIDDEN, dtype=np.float32), 1)[None, None]
         scores, tokens, states = [0.0], [[]], np.array([constraint.start_state])
-        finished: list[Hypothesis] = []
+        ended: list[Hypothesis] = []
+        self.steps = 0
         while len(newest) and self.steps < NEW_TOKENS and position <= self._config.max_tokens:
             places = np.arange(position, position + newest.shape[1])
             feeds = {"tokens": newest, "parents": parents, "places": places, "hidden": hidden} | self._memory
             feeds |= {f"past_{number}": cache for number, cache in enumerate(caches)}
             best, choice, *caches = self._step.run(None, feeds | {"bound": constraint.next_state[states]})
             self.steps += 1
-            self.multiplications += newest.size * self._layers_size + len(newest) * self._table_size
+            self._multiplications += newest.size * self._layers_size + len(newest) * self._table_size
             pool = [
                 Hypothesis(score + more, [*spelt, token], parent)
                 for parent, (score, spelt) in enumerate(zip(scores, tokens, strict=True))
@@ -109,9 +122,9 @@ class PythonBeam:
                 if more > DEAD
             ]
             # Those that ended before keep their places in the beam while nothing better comes.
-            pool = sorted(pool + finished, key=lambda each: -each.score)[:BEAM]
-            finished = [each for each in pool if each.tokens[-1] == EOS]
-            live = [each for each in pool if each.tokens[-1] != EOS]
+            pool = sorted(pool + ended, key=lambda each: -each.score)[:BEAM]
+            ended = [each for each in pool if each.tokens[-1] == EOS or each.score <= least]
+            live = [each for each in pool if each.tokens[-1] != EOS and each.score > least]
             scores, tokens = [each.score for each in live], [each.tokens for each in live]
             parents = np.array([each.parent for each in live], dtype=np.int64)
             newest = np.array([each.tokens[-1:] for each in live], dtype=np.int64)
@@ -119,7 +132,7 @@ class PythonBeam:
             hidden = np.zeros((1, 1, 1, position + 1), dtype=np.float32)
             if live:
                 states = constraint.next_state[states[parents], newest[:, 0]].astype(np.int64)
-        return finished
+        return [each for each in ended if each.tokens[-1] == EOS]
 
 
 def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
