@@ -61,6 +61,7 @@ def main() -> None:
             "new_tokens_of_peers": NEW_TOKENS,
             "sessions": sessions,
             "earlier_queries": "the held-out session's own, repeated to reach the length",
+            "training": "as given" if options.checkpoint else TRAINING,
         },
         "goals": [],
         "presets": {},

@@ -16,7 +16,7 @@ LOG = ROOT.parent / "shared" / "data" / "msmarco_conv_dev_questions" / "sessions
 """Real search sessions, where they are at hand; without them a simulated log takes their place."""
 TRAINING = {
     "tiny": ["--set", "model.dropout=0.3"],
-    # It is timed here, not judged: four epochs give its outputs the length of real queries.
+    # It is timed here, not judged: a few epochs give its outputs the length of real queries.
     "small": ["--set", "train.epochs=4", "--set", "train.warmup_steps=50"],
 }
 

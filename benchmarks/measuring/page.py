@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from mtn_edge.pages import plots
 from mtn_edge.pages.page import write_page
 
 SHARES = ("p50", "p95", "p99")
+SESSION_LENGTH = re.compile(r", \d+ earlier$")
+"""How a goal of one session length ends."""
 Row = dict[str, Any]
 
 
@@ -32,17 +35,24 @@ def write_report(path: Path, document: dict[str, Any]) -> None:
 
 
 def _tiles(name: str, document: dict[str, Any]) -> list[tuple[str, str]]:
-    """Each goal of the preset: its value, its bound, and whether it is kept."""
-    goals = [each for each in document["goals"] if each["name"].startswith(f"{name}: ")]
-    return [
-        (f"{each['value']:.2f}", f"{each['name'].partition(': ')[2]}: bound {each['bound']:g}, {verdict(each)}")
-        for each in goals
-    ]
+    """The goals of the preset, all session lengths of one kind together: values, bound, how many are kept."""
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for each in document["goals"]:
+        preset, _, words = each["name"].partition(": ")
+        if preset == name:
+            kinds.setdefault(SESSION_LENGTH.sub("", words), []).append(each)
+    return [_tile(kind, goals) for kind, goals in kinds.items()]
 
 
-def verdict(goal: dict[str, Any]) -> str:
-    """Whether the goal is kept, in a word."""
-    return "kept" if goal["ok"] else "missed"
+def _tile(kind: str, goals: list[dict[str, Any]]) -> tuple[str, str]:
+    values = sorted(each["value"] for each in goals)
+    kept = sum(each["ok"] for each in goals)
+    if len(goals) > 1:
+        return (
+            f"{values[0]:.2f} to {values[-1]:.2f}",
+            f"{kind}: bound {goals[0]['bound']:g}, {kept} of {len(goals)} kept",
+        )
+    return f"{values[0]:.2f}", f"{kind}: bound {goals[0]['bound']:g}, {'kept' if kept else 'missed'}"
 
 
 def _times(rows: list[Row]) -> list[list[str]]:
