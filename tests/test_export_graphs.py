@@ -99,15 +99,14 @@ def plain(tmp_path_factory):
 @pytest.mark.parametrize("tokens", [1, 4, 9])
 def test_hypotheses_agree_at_every_shape(plain, beam, past, tokens):
     config, pytorch, engine, _, _ = plain
-    constraint = PrefixConstraint(token_bytes(config.vocab_size))
+    constraint = PrefixConstraint(token_bytes(config.vocab_size)).typed("e", config.max_tokens)
     session = parity.random_session(pytorch, past, seed=3)
     session.append(np.random.default_rng(tokens).integers(3, config.vocab_size, size=tokens).tolist())
-    table, start = constraint.table(b"e")
-    wanted, wanted_scores = pytorch.search(
-        parity.state_of(pytorch, session), table, start, beam=beam, max_steps=config.max_tokens + 1
+    wanted, wanted_scores, wanted_mass = pytorch.search(
+        parity.state_of(pytorch, session), constraint, beam=beam, max_steps=config.max_tokens + 1
     )
-    got, scores = engine.search(
-        parity.state_of(engine, session), table, start, beam=beam, max_steps=config.max_tokens + 1
+    got, scores, mass = engine.search(
+        parity.state_of(engine, session), constraint, beam=beam, max_steps=config.max_tokens + 1
     )
     assert got.shape == wanted.shape
     live = wanted_scores > -1e8
@@ -115,12 +114,13 @@ def test_hypotheses_agree_at_every_shape(plain, beam, past, tokens):
     assert live.any()
     np.testing.assert_array_equal(got[live], wanted[live])
     np.testing.assert_allclose(scores[live], wanted_scores[live], atol=1e-4)
+    assert mass == pytest.approx(wanted_mass, abs=1e-4)
 
 
 def test_search_stops_when_all_have_ended(plain):
     config, pytorch, engine, _, _ = plain
-    table, start = PrefixConstraint(token_bytes(config.vocab_size)).exact([259, 260])
-    tokens, scores = engine.search(pytorch.start(), table, start, beam=3, max_steps=10)
+    constraint = PrefixConstraint(token_bytes(config.vocab_size)).exact([259, 260])
+    tokens, scores, _ = engine.search(pytorch.start(), constraint, beam=3, max_steps=10)
     assert tokens.shape == (3, 3)
     assert tokens[0].tolist() == [259, 260, 2]
     assert scores[0] > -1e8 > scores[1:].max()
@@ -128,11 +128,12 @@ def test_search_stops_when_all_have_ended(plain):
 
 def test_one_step_is_one_step(plain):
     config, pytorch, engine, _, _ = plain
-    table, start = PrefixConstraint(token_bytes(config.vocab_size)).table(b"")
-    tokens, scores = engine.search(pytorch.start(), table, start, beam=4, max_steps=1)
-    wanted, wanted_scores = pytorch.search(pytorch.start(), table, start, beam=4, max_steps=1)
+    constraint = PrefixConstraint(token_bytes(config.vocab_size)).typed("", config.max_tokens)
+    tokens, scores, mass = engine.search(pytorch.start(), constraint, beam=4, max_steps=1)
+    wanted, wanted_scores, wanted_mass = pytorch.search(pytorch.start(), constraint, beam=4, max_steps=1)
     assert tokens.tolist() == wanted.tolist()
     np.testing.assert_allclose(scores, wanted_scores, atol=1e-5)
+    assert mass == pytest.approx(wanted_mass, abs=1e-5)
 
 
 def test_int8_is_near_fp32(plain):
@@ -152,7 +153,7 @@ def test_all_matrices_are_integer_products(plain):
     config, _, _, graphs, _ = plain
     matrices = sum(isinstance(weight, Int8Weight) for weight in graphs.weights.values())
     counts = graphs.operators()
-    # The table is a product in one graph and a gather in the other.
+    # The table is a product and a gather, both in the search.
     assert counts["encode"]["DynamicQuantizeMatMul"] + counts["suggest"]["DynamicQuantizeMatMul"] == matrices
     assert "MatMul" not in counts["suggest"]
     assert counts["encode"]["MatMul"] == 1  # the query projection by position
@@ -165,7 +166,7 @@ def test_all_matrices_are_integer_products(plain):
     assert large == []
 
 
-def test_size_and_the_table_once_a_graph():
+def test_size_and_the_table_once():
     config = ModelConfig(vocab_size=4096)
     state = {name: tensor.numpy() for name, tensor in random_model(config).state_dict().items()}
     fp32 = build_graphs(state, config, uniform_plan("fp32"))
@@ -174,12 +175,14 @@ def test_size_and_the_table_once_a_graph():
     for name, graphs in (("fp32", fp32), ("int8", int8)):
         size[name] = graphs.encode.ByteSize() + graphs.suggest.ByteSize()
     assert size["int8"] <= 0.30 * size["fp32"]
-    # Each graph holds the table, so the two together hold it twice; everything else once.
-    assert size["int8"] <= 1.05 * (int8.weight_bytes + int8.table_bytes)
-    for model in (int8.encode, int8.suggest):
-        tables = [tensor for tensor in model.graph.initializer if np.prod(tensor.dims) == 4096 * 128]
-        assert len(tables) == 1
-        blobs = [tensor.raw_data for tensor in model.graph.initializer if len(tensor.raw_data) > 64]
+    # Everything is stored once in the two graphs together, the table in the search alone.
+    assert size["int8"] <= 1.05 * int8.weight_bytes
+    assert size["fp32"] <= 1.05 * fp32.weight_bytes
+    for graphs in (fp32, int8):
+        tensors = [tensor for model in (graphs.encode, graphs.suggest) for tensor in model.graph.initializer]
+        assert sum(np.prod(tensor.dims) == 4096 * 128 for tensor in tensors) == 1
+        assert not any(np.prod(tensor.dims) == 4096 * 128 for tensor in graphs.encode.graph.initializer)
+        blobs = [tensor.raw_data for tensor in tensors if len(tensor.raw_data) > 64]
         assert len(blobs) == len(set(blobs))
 
 
@@ -193,8 +196,9 @@ def test_axes_stay_dynamic_and_nothing_lies_outside(plain):
         if axis.dim_param
     }
     assert {
-        *{("tokens", "t"), ("session_keys", "q"), ("memory_keys", "m"), ("memory_keys", "t")},
-        *{("next_state", "S"), ("tokens", "beam"), ("tokens", "steps"), ("scores", "beam")},
+        *{("embedded", "t"), ("session_keys", "q"), ("memory_keys", "m"), ("memory_keys", "t")},
+        *{("start_tokens", "f"), ("next_state", "S"), ("embedded", "f")},
+        *{("tokens", "beam"), ("tokens", "steps"), ("scores", "beam")},
     } <= axes
     for model in (graphs.encode, graphs.suggest):
         assert all(

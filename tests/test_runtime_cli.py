@@ -11,6 +11,7 @@ import pytest
 
 from mtn_edge import cli
 from mtn_edge.runtime import doctor, inspection, suggester
+from mtn_edge.runtime.call import TOO_LATE
 
 
 class Outcome(NamedTuple):
@@ -57,7 +58,7 @@ def test_suggest_without_p_and_without_a_terminal_is_about_the_next_query(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["-p", "new", "--deadline-ms", "0"], suggester.TOO_LATE),
+        (["-p", "new", "--deadline-ms", "0"], TOO_LATE),
         (["-p", "x\udcff"], suggester.UNREADABLE),
         (["-p", "x" * 10_000], suggester.TOO_LONG),
         (["-p", "new", "-k", "0"], suggester.NOTHING_ASKED),

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 
 TOO_LATE = "the deadline passed before the model had answered"
+_FEW = 256
+"""Deadlines that are kept without looking whether their requests are done."""
 
 
 class CallEndedError(Exception):
@@ -16,9 +18,14 @@ class CallEndedError(Exception):
 
 
 class Call:
-    """A request. Whoever works on it asks `check`, or says with `attach` how to be stopped."""
+    """A request. Whoever works on it asks `check`, or says with `attach` how to be stopped.
+
+    Attributes:
+        done: whether the request was answered; whoever made the call says so.
+    """
 
     def __init__(self) -> None:
+        self.done = False
         self._lock = threading.Lock()
         self._reason: str | None = None
         self._stop: Callable[[], None] | None = None
@@ -69,9 +76,12 @@ class _Watch:
         self._numbers = itertools.count()
         self._wakes_at = float("inf")
         self._started = False
+        self._sweep_at = _FEW
 
     def add(self, moment: float, call: Call) -> None:
         with self._condition:
+            if len(self._deadlines) >= self._sweep_at:
+                self._sweep()
             heapq.heappush(self._deadlines, (moment, next(self._numbers), call))
             if not self._started:
                 self._started = True
@@ -79,6 +89,12 @@ class _Watch:
             # Requests are mostly done before their deadline: the thread is woken only for one earlier than it expects.
             elif moment < self._wakes_at:
                 self._condition.notify()
+
+    def _sweep(self) -> None:
+        """Forgets requests that were answered long before their deadline."""
+        self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
+        heapq.heapify(self._deadlines)
+        self._sweep_at = max(_FEW, 2 * len(self._deadlines))
 
     def _run(self) -> None:
         while True:

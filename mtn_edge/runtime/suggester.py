@@ -8,6 +8,7 @@ popular completions fill what the model leaves open. A list that is short or fil
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -194,7 +195,7 @@ class Session:
         self._queries: list[str] = []
         self._state = suggester.engine.start()
         self._first = 0  # of the queries that the context holds
-        self._newest = Call()
+        self._newest, self._lock = Call(), threading.Lock()
 
     @property
     def queries(self) -> list[str]:
@@ -253,20 +254,24 @@ class Session:
             UserError: `k` is negative, or `min_probability` is no probability.
         """
         began = time.monotonic()
-        call = Call()
-        if deadline_ms is not None:
-            call.end_at(began + deadline_ms / 1000)
-        older, self._newest = self._newest, call
-        older.end(STALE)
         if min_probability is not None and not 0 <= min_probability < 1:
             raise UserError(
                 f"`min_probability` is {min_probability}, and it must be at least 0 and below 1",
                 code="bad-argument",
                 hint="give 0 to let everything pass",
             )
-        suggestions, reason = self._suggester.suggest(
-            self._state, prefix, k, min_probability=min_probability, call=call
-        )
+        call = Call()
+        if deadline_ms is not None:
+            call.end_at(began + deadline_ms / 1000)
+        with self._lock:
+            older, self._newest = self._newest, call
+        older.end(STALE)
+        try:
+            suggestions, reason = self._suggester.suggest(
+                self._state, prefix, k, min_probability=min_probability, call=call
+            )
+        finally:
+            call.done = True
         elapsed = (time.monotonic() - began) * 1000
         return SuggestResult(suggestions, prefix, self.queries, reason, round(elapsed, 3))
 
