@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-# One thread everywhere, PyTorch's training of what is missing apart; read when the libraries are loaded.
+# One thread everywhere; the libraries read it when they are loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
