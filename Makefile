@@ -27,6 +27,7 @@ format: .venv/installed
 	$(BIN)/ruff format .
 
 bench: .venv/installed
+	$(UV) -e '.[train]' --group dev --group bench
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
 .venv/installed: pyproject.toml constraints.txt
