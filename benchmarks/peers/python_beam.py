@@ -16,12 +16,12 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from export.graph_builder import FLOAT, INT64, GraphBuilder, Shape
+from export.graph_builder import FLOAT, INT64, UINT8, GraphBuilder, Shape
 from export.graph_layers import Layers
 from export.weights import graph_tensors
 from mtn_edge.config import ModelConfig
-from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint
-from mtn_edge.runtime.engine import DEAD
+from mtn_edge.decoding.prefix_constraint import Constraint
+from mtn_edge.runtime.engine import DEAD, IMPOSSIBLE
 from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.text import normalize_prefix
 from mtn_edge.tokenizer import EOS
@@ -104,7 +104,7 @@ class PythonBeam:
         caches = [empty] * (2 * self._config.decoder_layers)
         newest, parents = constraint.start_tokens[None], np.array([0])  # [n, t]
         first, position = len(constraint.start_tokens), 0
-        hidden = np.triu(np.full((first, first), FORBIDDEN, dtype=np.float32), 1)[None, None]
+        hidden = np.triu(np.full((first, first), IMPOSSIBLE, dtype=np.float32), 1)[None, None]
         scores, tokens, states = [0.0], [[]], np.array([constraint.start_state])
         ended: list[Hypothesis] = []
         self.steps = 0
@@ -112,7 +112,7 @@ class PythonBeam:
             places = np.arange(position, position + newest.shape[1])
             feeds = {"tokens": newest, "parents": parents, "places": places, "hidden": hidden} | self._memory
             feeds |= {f"past_{number}": cache for number, cache in enumerate(caches)}
-            best, choice, *caches = self._step.run(None, feeds | {"bound": constraint.next_state[states]})
+            best, choice, *caches = self._step.run(None, feeds | {"entries": constraint.next_state[states]})
             self.steps += 1
             self._multiplications += newest.size * self._layers_size + len(newest) * self._table_size
             pool = [
@@ -131,7 +131,7 @@ class PythonBeam:
             position = int(places[-1]) + 1
             hidden = np.zeros((1, 1, 1, position + 1), dtype=np.float32)
             if live:
-                states = constraint.next_state[states[parents], newest[:, 0]].astype(np.int64)
+                states = constraint.next_state[states[parents], newest[:, 0]].astype(np.int64) - 1
         return [each for each in ended if each.tokens[-1] == EOS]
 
 
@@ -140,7 +140,7 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
 
     Inputs `tokens` int64 [n, t] (t is 1 after the first step), `parents` int64 [n] (rows of the caches that the
     hypotheses go on from), `places` int64 [t] (positions), `hidden` float32 [1, 1, t, p + t] (-1e9 where attention is
-    not allowed), `bound` float32 [n, V] (-1e9 for a forbidden token), `past_0`... float32 [., h, p, e] (keys, then
+    not allowed), `entries` uint8 [n, V] (rows of the constraint's table), `past_0`... float32 [., h, p, e] (keys, then
     values, of each layer), `memory_keys` and `memory_values` float32 [Ld, h, m, e]. Outputs the best log-probabilities
     and tokens [n, beam], then the caches [n, h, p + t, e].
     """
@@ -150,7 +150,7 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     tokens, parents = graph.input("tokens", INT64, ["n", "t"]), graph.input("parents", INT64, ["n"])
     places = graph.input("places", INT64, ["t"])
     hidden = graph.input("hidden", FLOAT, [1, 1, "t", "p + t"])
-    bound = graph.input("bound", FLOAT, ["n", config.vocab_size])
+    entries = graph.input("entries", UINT8, ["n", config.vocab_size])
     cache: Shape = ["c", h, "p", d // h]
     caches = [graph.input(f"past_{number}", FLOAT, cache) for number in range(2 * config.decoder_layers)]
     caches = [graph.node("Gather", each, parents) for each in caches]
@@ -182,6 +182,8 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
         stream = layers.join(changed, stream, f"{name}.feed_forward_norm", following)
     last = graph.node("Gather", stream.normed, graph.integer(-1), axis=1)  # [n, d]
     log_probs = graph.node("LogSoftmax", layers.scores(last), axis=-1)
+    scale, zero = graph.constant(np.array(-IMPOSSIBLE, dtype=np.float32)), graph.constant(np.array(1, dtype=np.uint8))
+    bound = graph.node("DequantizeLinear", entries, scale, zero)  # as in our own graph
     best, choice = graph.nodes("TopK", graph.node("Min", log_probs, bound), graph.integers(BEAM), outputs=2)
     graph.output(best, "best", FLOAT, ["n", BEAM])
     graph.output(choice, "choice", INT64, ["n", BEAM])

@@ -206,6 +206,7 @@ def _session(path: Path, threads: int) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.enable_cpu_mem_arena = False  # half a megabyte less, and no slower
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = _FATAL  # faults come as exceptions
