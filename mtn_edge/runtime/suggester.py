@@ -218,13 +218,14 @@ class Suggester:
         least = request.min_probability or 0.0
         return self.search.among(state, prefix, list(queries), request.k, min_probability=least, call=call)
 
-    def _fill_up(self, chosen: Choice, top: Callable[[int], list[tuple[str, int]]], source: Source) -> None:
+    def _fill_up(self, choice: Choice, top: Callable[[int], list[tuple[str, int]]], source: Source) -> None:
         """Adds popular queries, of which `top` gives the first few, until the list is full or there are no more."""
-        seen, wanted = 0, 2 * chosen.k
-        while not chosen.full:
+        # At most the echo and what the model gave are left out, unless the block list takes more.
+        seen, wanted = 0, choice.k + 1
+        while not choice.full:
             found = top(wanted)
             for query, count in found[seen:]:
-                chosen.add(query, math.log(count / self._completions.total), source)
+                choice.add(query, math.log(count / self._completions.total), source)
             if len(found) < wanted:
                 return
             seen, wanted = wanted, 2 * wanted
