@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mtn_edge.decoding.prefix_constraint import FORBIDDEN, SPACE, STATES, Constraint, PrefixConstraint
+from mtn_edge.decoding.prefix_constraint import FORBIDDEN, MOST_STATES, SPACE, STATES, Constraint, PrefixConstraint
 from mtn_edge.text import normalize, normalize_prefix
 from mtn_edge.tokenizer import BOS, EOS, PAD, Tokenizer
 
@@ -262,6 +262,22 @@ def test_ten_thousand_characters_are_out_of_reach_at_once() -> None:
     tokens = len(TOKENIZER.encode(words.rstrip()))
     assert SETTLING.typed(words, tokens) is None
     assert SETTLING.typed(words, tokens + 1) is not None
+
+
+@pytest.mark.parametrize("constraint", [OPEN, SETTLING], ids=["open", "settling"])
+def test_the_longest_word_that_a_table_of_bytes_can_hold(constraint: PrefixConstraint) -> None:
+    longest = MOST_STATES - STATES - 1
+    assert constraint.typed("x" * (longest + 1), 1000) is None
+    found = constraint.typed("x" * longest, 1000)
+    assert found is not None
+    assert len(found.next_state) == MOST_STATES
+    letter = TOKENIZER.token_bytes.index(b"x")
+    assert accepts(found, [letter] * (longest + 1) + [EOS])
+    assert not accepts(found, [letter] * longest + [EOS])
+    assert not accepts(found, [letter] * (longest - 1) + [EOS])
+    # Finished words are not in the table: only the last one counts.
+    words = "xy " * 200 + "x"
+    assert (constraint.typed(words, 1000) is None) == (constraint is OPEN)
 
 
 def test_exact_accepts_one_sequence_only() -> None:
