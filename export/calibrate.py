@@ -25,7 +25,7 @@ EXPONENTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Exponents of the number of tokens tried as length normalisation."""
 MIN_GAIN = 0.005
 """Relative gain of MRR that a length normalisation must bring."""
-MAX_LOSS = 0.01
+MAX_LOSS = 0.002
 """Relative loss of MRR that a floor may cost."""
 PREFIXES = 4
 """Typed texts of each pair."""
