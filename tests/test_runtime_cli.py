@@ -43,7 +43,8 @@ def test_suggest_prints_a_line_for_each_suggestion(run: Callable[..., Outcome], 
     # With the bundle's floor only what is likely; with a high one nothing, and why.
     likely = [line.split("\t") for line in run(*asked).out.splitlines()]
     assert likely[0] == ["Restaurants near me", "model"]
-    assert [line for line in likely if line[1] == "model"] == lines[: len(likely)]
+    own = [line for line in likely if line[1] == "model"]
+    assert own == lines[: len(own)]
     doubtful = run(*asked, "--min-probability", "0.9999999")
     assert "\tmodel" not in doubtful.out
     assert doubtful.err.startswith(f"{suggester.DOUBTFUL}; ")
