@@ -75,7 +75,7 @@ class _Watch:
         self._deadlines: list[tuple[float, int, Call]] = []
         self._numbers = itertools.count()
         self._wakes_at = float("inf")
-        self._started = False
+        self._thread: threading.Thread | None = None
         self._sweep_at = _FEW
 
     def add(self, moment: float, call: Call) -> None:
@@ -83,9 +83,9 @@ class _Watch:
             if len(self._deadlines) >= self._sweep_at:
                 self._sweep()
             heapq.heappush(self._deadlines, (moment, next(self._numbers), call))
-            if not self._started:
-                self._started = True
-                threading.Thread(target=self._run, name="mtn-edge deadlines", daemon=True).start()
+            if self._thread is None or not self._thread.is_alive():  # a fork takes no threads along
+                self._thread = threading.Thread(target=self._run, name="mtn-edge deadlines", daemon=True)
+                self._thread.start()
             # Requests are mostly done before their deadline: the thread is woken only for one earlier than it expects.
             elif moment < self._wakes_at:
                 self._condition.notify()

@@ -64,7 +64,7 @@ class Found(NamedTuple):
 
     endings: list[Ending]
     doubtful: bool
-    """Whether something was left out that was below the confidence floor or did not end in time."""
+    """Whether something was left out that was below the confidence floor."""
 
 
 class Search:
@@ -175,8 +175,8 @@ class Search:
         for tokens, score in zip(hypotheses.tokens.tolist(), hypotheses.scores.tolist(), strict=True):
             if score <= DEAD:
                 break  # best first: what follows is dead too
-            if EOS not in tokens:
-                doubtful = True
+            if EOS not in tokens:  # given up at the floor, or out of steps
+                doubtful = doubtful or score <= hypotheses.mass + floor
                 continue
             text = (settled + self.tokenizer.decode_bytes(tokens)).decode()
             # A combining mark would change what was typed, and some marks and blanks are no normal form.
