@@ -196,9 +196,11 @@ def _byte_table() -> NDArray[np.int32]:
 
 def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> NDArray[np.uint8]:
     """The free states' rows [STATES, V]: the state after all bytes of each token."""
-    padded = np.full((len(token_bytes), max(map(len, token_bytes))), _NO_BYTE, dtype=np.int64)
-    for number, spelt in enumerate(token_bytes):
-        padded[number, : len(spelt)] = list(spelt)
+    lengths = np.array([len(spelt) for spelt in token_bytes])
+    longest = int(lengths.max())
+    joined = b"".join(spelt.ljust(longest, b"\0") for spelt in token_bytes)
+    padded = np.frombuffer(joined, dtype=np.uint8).reshape(-1, longest).astype(np.int64)  # [V, longest]
+    padded[np.arange(longest) >= lengths[:, None]] = _NO_BYTE
     states = np.repeat(np.arange(STATES, dtype=np.int32)[:, None], len(token_bytes), axis=1)  # [STATES, V]
     for column in padded.T:
         states = byte_table[states, column]
