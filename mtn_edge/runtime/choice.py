@@ -43,7 +43,7 @@ class Choice:
         """Takes `query`, in normal form; what was typed stays in it as it was typed."""
         if self.full:
             return
-        twin = fold(query)
+        twin = query if query.isascii() else fold(query)  # nothing is left to fold in ASCII of the normal form
         if twin not in self._taken and not self._blocklist.denies(twin):
             self._taken.add(twin)
             text = query if source == "typo" else self._typed + query[len(self.prefix) :]

@@ -57,6 +57,7 @@ class Completions:
         self._trie, self._counts, self._groups, self._ids = trie, counts, groups, ids
         # Equal counts come in the order of their texts: every list is the only right one.
         self._ranked: Numbers = np.argsort(groups, kind="stable").astype(ids.dtype)  # [n] places, best first
+        self._last: tuple[str, tuple[int, int]] = ("", (0, len(ids)))
         self.total = int(counts @ np.bincount(groups, minlength=len(counts)))
         """The sum of all counts."""
 
@@ -105,7 +106,11 @@ class Completions:
 
     def top(self, prefix: str, k: int) -> list[tuple[str, int]]:
         """The `k` most frequent queries that begin with `prefix` (in normal form), with their counts, best first."""
-        first, last = self.run(prefix)
+        # A text is typed letter by letter: the run of its beginning, when that was asked for last, holds its own.
+        beginning, around = self._last
+        run = self.run(prefix, around if prefix.startswith(beginning) else None)
+        self._last = prefix, run
+        first, last = run
         if (last - first) * _WIDE <= len(self):
             return self._entries(first + np.argsort(self._groups[first:last], kind="stable")[:k])
         # Unsigned differences wrap around: places before `first` come out beyond `last` too.
