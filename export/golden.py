@@ -101,7 +101,7 @@ class Golden:
         """Reads the file.
 
         Raises:
-            UserError: it is no JSON, or lacks something.
+            UserError: it is not there, is no JSON, or lacks something.
         """
         try:
             document = json.loads(path.read_bytes())
@@ -112,7 +112,7 @@ class Golden:
                 asked=[(list(session), query) for session, query in document["asked"]],
                 effect=Effect(**document["effect"]),
             )
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"`{path}` does not hold golden vectors ({error!r})", code="bad-golden", hint="make the bundle again"
             ) from error

@@ -12,6 +12,7 @@ from typing import Any
 
 from export import golden, parity
 from export.checks import Check, at_most, equal
+from mtn_edge.errors import UserError
 from mtn_edge.runtime.bundle import Bundle
 from mtn_edge.runtime.suggester import Suggester
 
@@ -22,6 +23,8 @@ OVERHEAD_BYTES = 32 << 10
 MAX_SIZE = 1.05
 """Largest size of both graphs in weights, counting the table that each graph holds twice."""
 INTEGER_OPERATOR = "DynamicQuantizeMatMul"
+_SECTIONS = {"precision": dict, "sizes": dict, "operators": dict, "gates": list}
+"""What the checks read in the manifest, besides what every bundle needs to run."""
 
 
 def verify_bundle(path: Path) -> list[Check]:
@@ -31,6 +34,13 @@ def verify_bundle(path: Path) -> list[Check]:
         UserError: `path` is no bundle, or one of its files is missing, damaged or changed (it is named).
     """
     bundle = Bundle.open(path)
+    for section, kind in _SECTIONS.items():
+        if not isinstance(bundle.manifest.get(section), kind):
+            raise UserError(
+                f"the manifest of `{path}` has no section `{section}`",
+                code="bad-manifest",
+                hint="make the bundle again",
+            )
     checks = [Check("manifest and sha256 of every file", True, f"{len(bundle.manifest['files'])} files", "all equal")]
     checks.append(_check_version())
     opened = _check_contract(bundle)

@@ -155,7 +155,9 @@ def read_manifest(folder: Path, kind: Kind | None = None) -> dict[str, Any]:
             raise _damaged(file)
         version = manifest["format_version"]
         found = manifest["kind"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if not all(isinstance(entry["bytes"], int) for entry in manifest["files"].values()):
+            raise _damaged(file)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(file) from error
     if hashlib.sha256(raw.replace(digest.encode(), _ZEROS.encode())).hexdigest() != digest:
         raise _damaged(file)

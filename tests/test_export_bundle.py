@@ -340,3 +340,23 @@ def test_a_bundle_is_replaced_by_force_only(tiny_checkpoint, copy):
 def test_one_precision_must_be_given(flags, tmp_path):
     done = run("quantize", tmp_path, "-o", tmp_path / "out", *flags)
     assert (done.returncode, "give one of --int8 and --fp32" in done.stderr) == (2, True)
+
+
+SECTIONS = ("precision", "sizes", "operators", "gates")
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_verify_names_a_section_that_the_manifest_lacks(copy, section):
+    manifest = folders.read_manifest(copy, "bundle")
+    folders.write_manifest(
+        copy, "bundle", {key: manifest[key] for key in ("model", "decoding", *SECTIONS) if key != section}
+    )
+    with pytest.raises(UserError, match=f"has no section `{section}`; make the bundle again"):
+        verify_bundle(copy)
+
+
+def test_verify_needs_golden_vectors(copy):
+    (copy / "golden.json").unlink()
+    remanifest(copy)
+    with pytest.raises(UserError, match=r"golden.json` does not hold golden vectors"):
+        verify_bundle(copy)

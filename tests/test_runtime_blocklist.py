@@ -87,7 +87,8 @@ def test_a_hashed_list_shows_no_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "line", "what"), [(1, "salty", "salt"), (3, "1 xyz", "hash"), (2, "secret", "hash")]
+    ("number", "line", "what"),
+    [(1, "salty", "salt"), (3, "1 xyz", "hash"), (2, "secret", "hash"), (2, f"{'9' * 5000} {'0' * 16}", "hash")],
 )
 def test_a_bad_line_of_a_hashed_list_is_named(tmp_path: Path, number: int, line: str, what: str) -> None:
     lines = hashed(["one", "two", "three"]).splitlines()

@@ -221,3 +221,37 @@ def test_a_block_list_beside_the_bundle_is_edited_while_it_is_open(tiny_bundle: 
         assert "jaguar price" not in texts
     with pytest.raises(UserError, match=r"the block list `.*none` cannot be read"):
         Suggester.open(tiny_bundle, blocklist=tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        *(("decoding", key, value) for key in ("beam", "max_steps") for value in (None, 0, -1, "eight", [8])),
+        *(("decoding", "min_probability_complete", value) for value in (None, -0.1, 1, 2, "x")),
+        *(("decoding", "length_normalization", value) for value in (None, -1, 1e9)),
+        *(("model", key, value) for key in ("vocab_size", "heads", "max_tokens") for value in (None, 0, "x")),
+        *(("model", "max_queries", 1), ("model", "heads", 5), ("model", "memory", "odd")),
+        *((section, None, value) for section in ("model", "decoding") for value in (None, [1])),
+    ],
+)
+def test_a_manifest_without_sound_settings_is_refused(
+    tiny_bundle: Path, tmp_path: Path, section: str, key: str | None, value: object
+) -> None:
+    copy = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    content = {name: manifest[name] for name in ("model", "decoding")}
+    changed = content if key is None else content[section]
+    changed[key or section] = value
+    write_manifest(copy, "bundle", content)
+    with pytest.raises(UserError, match=rf"`{section}` section of .* lacks a setting, or one is out of range"):
+        Suggester.open(copy)
+    del changed[key or section]
+    write_manifest(copy, "bundle", content)
+    with pytest.raises(UserError, match=rf"`{section}` section of .* lacks a setting, or one is out of range"):
+        Suggester.open(copy)
+
+
+def test_settings_of_the_search_that_are_not_known_yet_are_left_alone(tiny_bundle: Path, tmp_path: Path) -> None:
+    opened = with_decoding(tiny_bundle, tmp_path / "newer", something_new=3)
+    assert opened.search.decoding == Suggester.open(tiny_bundle).search.decoding

@@ -1,6 +1,7 @@
 """Popular completions against a plain search, in memory and from their file."""
 
 import random
+import zlib
 from pathlib import Path
 
 import pytest
@@ -121,4 +122,23 @@ def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(tmp_path: Path) ->
         with pytest.raises(
             UserError, match=r"`.*completions.marisa` is not a list of popular queries, or it is damaged"
         ):
+            Completions.load(file)
+
+
+def test_a_file_whose_parts_do_not_fit_together_is_refused_whatever_its_checksum_says(tmp_path: Path) -> None:
+    file = tmp_path / "completions.marisa"
+    Completions([("new", 2), ("new york", 3), ("york", 2)]).save(file)
+    whole = file.read_bytes()
+    queries, header = (3).to_bytes(4, "little"), 24
+    assert whole[12:16] == queries
+    for raw in (
+        whole[:-9],  # a cut trie
+        whole[: header + 3],  # cut arrays
+        *(whole[:12] + count.to_bytes(4, "little") + whole[16:] for count in (0, 2, 4, 2**32 - 1)),
+        whole[:header] + bytes(8) + whole[header + 8 :],  # a count of 0
+        whole[: header + 16] + b"\xff" + whole[header + 17 :],  # a query that is not in the trie
+        whole[: header + 19] + b"\xff" + whole[header + 20 :],  # a group that is none
+    ):
+        file.write_bytes(zlib.crc32(raw[4:]).to_bytes(4, "little") + raw[4:])
+        with pytest.raises(UserError, match="is not a list of popular queries, or it is damaged"):
             Completions.load(file)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mtn_edge.cli import app
-from mtn_edge.runtime.suggester import NO_MORE_POPULAR, Suggester
+from mtn_edge.runtime.suggester import DOUBTFUL, NO_MORE_POPULAR, Suggester
 
 SESSIONS = ([], ["jaguar price"], ["new york hotels", "new york weather"])
 TYPED = ("", "n", "new york ", "NEW YORK", "jaguar ", "ja", "b", "москва", "東", "near")
@@ -96,3 +96,12 @@ def test_an_open_suggester_sees_its_block_list_change(tiny_bundle: Path, tmp_pat
     assert texts() == [text for text in before if text != "new york hotels"]
     denied.write_text("", encoding="utf-8")
     assert texts() == before
+
+
+def test_the_reason_says_whether_popular_queries_are_left(suggester: Suggester) -> None:
+    session = suggester.session(["jaguar price"])
+    doubtful = session.suggest("new york ", 3, mode="grounded", min_probability=0.99)
+    assert {found.source for found in doubtful.suggestions} == {"completions"}
+    assert (len(doubtful.suggestions), doubtful.reason) == (3, DOUBTFUL)
+    everything = session.suggest("new york ", 10_000, mode="grounded", min_probability=0.99)
+    assert everything.reason == NO_MORE_POPULAR

@@ -282,3 +282,55 @@ def test_a_closed_suggester_says_so(tiny_bundle: Path, close_after: float | None
     ):
         with pytest.raises(UserError, match="the suggester is closed; open the bundle again"):
             call()  # type: ignore[operator]
+
+
+def test_a_graph_that_changed_meanwhile_is_refused_and_the_session_goes_on_after_it_is_mended(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
+    with Suggester.open(copy, close_after=SOON) as suggester:
+        session = suggester.session(["paris hotels"])
+        for name in ("encode.onnx", "suggest.onnx"):
+            until(lambda: not suggester.engine.loaded)  # type: ignore[attr-defined]
+            raw = (copy / name).read_bytes()
+            (copy / name).write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+            with pytest.raises(UserError, match=f"{name}` is missing, damaged or changed"):
+                session.append("near me")
+            assert session.queries == ["paris hotels"]
+            (copy / name).write_bytes(raw)
+        session.append("near me")
+        right = suggester.session(["paris hotels", "near me"]).suggest("ja", 5).suggestions
+        assert session.suggest("ja", 5).suggestions == right
+
+
+def test_a_bundle_comes_back_from_another_working_directory(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tiny_bundle.parent)
+    with Suggester.open(Path(tiny_bundle.name), close_after=SOON) as suggester:
+        session = suggester.session()
+        until(lambda: not suggester.engine.loaded)  # type: ignore[attr-defined]
+        monkeypatch.chdir(tmp_path)
+        assert session.suggest("ja", 3).suggestions
+
+
+def test_without_its_thread_the_engine_is_made_again() -> None:
+    maker = Maker()
+    engine = IdleEngine(maker, LATER)
+    life = engine._life
+    assert life is not None
+    own, life.thread = life.thread, threading.Thread()  # what a fork leaves in the child: a thread that does not run
+    assert engine.start() == 2
+    engine.close()
+    own.join(LATER)
+
+
+def test_where_no_thread_can_be_had_the_next_call_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = IdleEngine(Maker(), SOON)
+    until(lambda: not engine.loaded)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            engine.start()
+    assert engine.start() == 2
+    engine.close()

@@ -387,3 +387,27 @@ def test_random_sessions_and_prefixes(make: Any) -> None:
         text = " ".join(generator.choices(words, k=3))
         typed = text[: generator.randrange(len(text))]
         check(opened.suggest(typed, 8), typed, 8)
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_a_fault_of_the_engine_leaves_the_session_as_it_was(
+    make: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    queries = ["new york", "news today", "jobs", "menu", "near me"]
+    opened = make().session(queries[: number - 1])
+    with monkeypatch.context() as broken:
+        broken.setattr(engine, "append", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            opened.append(queries[number - 1])
+    assert opened.queries == queries[: number - 1]
+    opened.append(queries[number - 1])
+    whole = make().session(queries[:number])
+    assert opened.queries == whole.queries
+    assert opened.suggest("n", 5).suggestions == whole.suggest("n", 5).suggestions
+
+
+def test_an_unknown_mode_and_a_deadline_that_is_no_number_are_refused(session: Session) -> None:
+    with pytest.raises(UserError, match="`mode` is 'Grounded', and there are generate and grounded; give one of them"):
+        session.suggest("new", mode="Grounded")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="`deadline_ms` is nan, and it must be a number; leave it out for none"):
+        session.suggest("new", deadline_ms=math.nan)

@@ -24,7 +24,7 @@ _UNSPACED = ("CJK ", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", 
 _ASCII_WORDS = re.compile("[a-z0-9]+")
 _HASHED = "mtn-edge blocklist of salted hashes: "
 """How the first line of a hashed list begins; the salt follows, then a line for each entry: its words, its hash."""
-_HASHED_LINE = re.compile("([1-9][0-9]*) ([0-9a-f]{16})")
+_HASHED_LINE = re.compile("([1-9][0-9]{0,8}) ([0-9a-f]{16})")
 _HASH_BYTES = 8
 """An innocent phrase meets the hash of one of n entries with probability n / 2**64."""
 

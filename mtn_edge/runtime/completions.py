@@ -69,10 +69,11 @@ class Completions:
             UserError: the file is something else, or damaged.
         """
         raw = path.read_bytes()
+        completions = cls.__new__(cls)
         try:
             crc, magic, queries, groups = _HEADER.unpack_from(raw)
-            sound = magic == _MAGIC and zlib.crc32(raw[4:]) == crc
-        except struct.error:
+            sound = magic == _MAGIC and zlib.crc32(raw[4:]) == crc and completions._parse(raw, queries, groups)
+        except (struct.error, ValueError, RuntimeError):  # of the header, of the arrays, of the trie
             sound = False
         if not sound:
             raise UserError(
@@ -80,14 +81,21 @@ class Completions:
                 code="bad-completions",
                 hint="make the bundle again",
             )
+        return completions
+
+    def _parse(self, raw: bytes, queries: int, groups: int) -> bool:
+        """Takes the parts of a file; returns whether they fit together."""
         parts: list[Any] = []
         at = _HEADER.size
         for dtype, count in ((np.int64, groups), (_dtype(queries), queries), (_dtype(groups), queries)):
             parts.append(np.frombuffer(raw, dtype, count, at).astype(dtype))  # a copy: `raw` itself can go
             at += parts[-1].nbytes
-        completions = cls.__new__(cls)
-        completions._adopt(marisa_trie.Trie().frombytes(raw[at:]), parts[0], parts[2], parts[1])
-        return completions
+        counts, ids, numbers = parts
+        trie = marisa_trie.Trie().frombytes(raw[at:])
+        if len(trie) != queries or (counts < 1).any() or (ids >= queries).any() or (numbers >= groups).any():
+            return False
+        self._adopt(trie, counts, numbers, ids)
+        return True
 
     def save(self, path: Path) -> None:
         """Writes one file: header, counts, trie numbers, groups, trie; the same list gives the same bytes."""

@@ -92,7 +92,9 @@ class IdleEngine:
         with self._changed:
             if self._closed:
                 raise closed()
-            life = self._life or self._begin()
+            life = self._life
+            if life is None or not life.thread.is_alive():  # a fork takes no threads along
+                life = self._begin()
             life.users += 1
         try:
             yield life.engine or self._wait_for_engine(life, call)
@@ -107,8 +109,9 @@ class IdleEngine:
                 self._changed.notify_all()
 
     def _begin(self) -> _Life:
-        life = self._life = _Life(threading.Thread(target=self._live, daemon=True, name="mtn-edge engine"))
-        life.thread.start()
+        life = _Life(threading.Thread(target=self._live, daemon=True, name="mtn-edge engine"))
+        life.thread.start()  # where no thread can be had, the next call tries again
+        self._life = life
         return life
 
     def _wait_for_engine(self, life: _Life, call: Call | None) -> Engine:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from mtn_edge.decoding.prefix_constraint import Constraint, PrefixConstraint
 from mtn_edge.decoding.query_trie import fitting, query_table
+from mtn_edge.errors import UserError
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import DEAD, NO_FLOOR, Engine, Hypotheses, SessionState
 from mtn_edge.text import normalize
@@ -16,6 +17,8 @@ from mtn_edge.tokenizer import EOS, Tokenizer
 
 WIDEST_BEAM = 64
 """Hypotheses at most, however many suggestions are asked for."""
+_HIGHEST_EXPONENT = 8
+"""Largest exponent of the length normalisation; the usual ones are below 1."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +37,36 @@ class Decoding:
     """Endings are ranked by log-probability / tokens ** this (Wu et al. 2016, section 7, without their constant)."""
 
     @classmethod
-    def from_manifest(cls, section: dict[str, Any]) -> Decoding:
-        """Reads the section; keys that this version does not know are left alone."""
-        return cls(
-            beam=int(section["beam"]),
-            max_steps=int(section["max_steps"]),
-            min_probability_complete=float(section["min_probability_complete"]),
-            min_probability_suggest=float(section["min_probability_suggest"]),
-            length_normalization=float(section["length_normalization"]),
+    def from_manifest(cls, section: Any) -> Decoding:
+        """Reads the section; keys that this version does not know are left alone.
+
+        Raises:
+            UserError: a setting is missing or out of range.
+        """
+        try:
+            read = cls(
+                beam=int(section["beam"]),
+                max_steps=int(section["max_steps"]),
+                min_probability_complete=float(section["min_probability_complete"]),
+                min_probability_suggest=float(section["min_probability_suggest"]),
+                length_normalization=float(section["length_normalization"]),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError):
+            read = None
+        if read is None or not read._is_sound():
+            raise UserError(
+                "the `decoding` section of a manifest lacks a setting, or one is out of range",
+                code="bad-manifest",
+                hint="make the bundle again",
+            )
+        return read
+
+    def _is_sound(self) -> bool:
+        floors = (self.min_probability_complete, self.min_probability_suggest)
+        return (
+            min(self.beam, self.max_steps) >= 1
+            and all(0 <= floor < 1 for floor in floors)
+            and 0 <= self.length_normalization <= _HIGHEST_EXPONENT
         )
 
     def min_probability(self, prefix: str) -> float:

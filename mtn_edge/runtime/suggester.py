@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast, get_args
 
 from mtn_edge.errors import UserError
 from mtn_edge.runtime.blocklist import Blocklist
@@ -65,6 +65,12 @@ class Request:
                 f"`min_probability` is {self.min_probability}, and it must be at least 0 and below 1",
                 code="bad-argument",
                 hint="give 0 to let everything pass",
+            )
+        if self.mode not in get_args(Mode):  # a slip here would let everything through that `grounded` keeps back
+            raise UserError(
+                f"`mode` is {self.mode!r}, and there are {' and '.join(get_args(Mode))}",
+                code="bad-argument",
+                hint="give one of them",
             )
 
 
@@ -133,8 +139,11 @@ class Suggester:
         bundle = Bundle.open(path)
 
         def make() -> Engine:
+            return OnnxEngine(bundle.path, bundle.model, threads=threads)
+
+        def make_again() -> Engine:
             bundle.check_unchanged()
-            return OnnxEngine(path, bundle.model, threads=threads)
+            return make()
 
         own = Blocklist.load(path / "blocklist.txt")
         return cls(
@@ -142,7 +151,8 @@ class Suggester:
             completions=Completions.load(path / FILE),
             blocklist=own if blocklist is None else WatchedBlocklist(blocklist, own),
             decoding=bundle.decoding,
-            engine=make() if close_after is None else IdleEngine(make, close_after),  # last: nothing fails after it
+            # Last: nothing fails after it.
+            engine=make() if close_after is None else IdleEngine(make_again, close_after),
         )
 
     def close(self) -> None:
@@ -185,6 +195,8 @@ class Suggester:
         if choice.full:
             return choice.suggestions, None
         self._fill_up(choice, lambda wanted: self._completions.top(prefix, wanted), "completions")
+        if request.mode == "grounded" and not choice.full and reason in (FEW, DOUBTFUL):
+            reason = NO_MORE_POPULAR
         if request.typos:
             self._fill_up(choice, lambda wanted: corrected(prefix, self._completions, wanted), "typo")
         return choice.suggestions, reason
@@ -204,8 +216,6 @@ class Suggester:
             return TOO_LONG
         for ending in found.endings:
             choice.add(choice.prefix + ending.text, ending.log_probability, "model")
-        if request.mode == "grounded":
-            return NO_MORE_POPULAR
         return DOUBTFUL if found.doubtful else FEW
 
     def _grounded(self, state: SessionState, prefix: str, request: Request, call: Call | None) -> Found:
@@ -244,6 +254,7 @@ class Session:
         self._state = suggester.engine.start()
         self._first = 0  # of the queries that the context holds
         self._newest, self._lock = Call(), threading.Lock()
+        self._appending = threading.Lock()
 
     @property
     def queries(self) -> list[str]:
@@ -271,15 +282,17 @@ class Session:
             ) from error
         if not normal:
             return
-        self._queries.append(normal)
-        first = context_start(len(self._queries), self._suggester.engine.max_queries)
-        if first != self._first:
-            self._first, self._state, new = first, self._suggester.engine.start(), self._queries[first:]
-        else:
-            new = [normal]
-        for text in new:
-            tokens = self._suggester.tokenizer.encode(text)[-self._suggester.engine.max_tokens :]
-            self._state = self._suggester.engine.append(tokens, self._state)
+        engine, tokenizer = self._suggester.engine, self._suggester.tokenizer
+        with self._appending:
+            queries, state = [*self._queries, normal], self._state
+            first = context_start(len(queries), engine.max_queries)
+            new = queries[-1:]
+            if first != self._first:
+                state, new = engine.start(), queries[first:]
+            for text in new:
+                state = engine.append(tokenizer.encode(text)[-engine.max_tokens :], state)
+            # Only now: a fault on the way leaves the session as it was.
+            self._queries, self._state, self._first = queries, state, first
 
     def suggest(
         self,
@@ -304,12 +317,17 @@ class Session:
             typos: whether a list that is short goes on with popular queries for a text one typo away (source `typo`).
 
         Raises:
-            UserError: `k` is negative, or `min_probability` is no probability.
+            UserError: `k` is negative, `min_probability` is no probability, `mode` is unknown, or `deadline_ms` is
+                no number.
         """
         began = time.monotonic()
         request = Request(prefix, k, mode, min_probability, typos)
         call = Call()
         if deadline_ms is not None:
+            if math.isnan(deadline_ms):
+                raise UserError(
+                    "`deadline_ms` is nan, and it must be a number", code="bad-argument", hint="leave it out for none"
+                )
             call.end_at(began + deadline_ms / 1000)
         with self._lock:
             older, self._newest = self._newest, call

@@ -33,7 +33,7 @@ class WatchedBlocklist:
     """
 
     def __init__(self, path: Path, base: Blocklist | None = None) -> None:
-        self._path, self._base = path, base or Blocklist()
+        self._path, self._base = path.absolute(), base or Blocklist()
         self._lock = threading.Lock()
         self._stamp = self._look()
         self._list = self._base | Blocklist.load(path)
