@@ -97,5 +97,7 @@ def _best_exponent(asked: Sequence[_Asked]) -> float:
 
 def _highest_floor(asked: Sequence[_Asked], exponent: float) -> float:
     mrr = {floor: _mrr(asked, exponent, floor) for floor in FLOORS}
+    if not max(mrr.values()):
+        return 0.0  # nothing was found with any floor: that speaks for none
     enough = (1 - MAX_LOSS) * max(mrr.values())
     return max(floor for floor in FLOORS if mrr[floor] >= enough)

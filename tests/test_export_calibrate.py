@@ -90,3 +90,8 @@ def test_the_smallest_length_normalization_that_ranks_best(probability: float, e
 
 def test_without_pairs_nothing_changes() -> None:
     assert tuned((whole("net"), 0.5), pairs=[]) == Decoding(2, 9)
+
+
+def test_where_nothing_is_ever_found_there_is_no_floor() -> None:
+    pairs = [Pair((), "york", ""), Pair((), "york", "yo")] * 3
+    assert tuned((whole("newspaper"), 0.3), pairs=pairs) == Decoding(2, 9, 0.0, 0.0, 0.0)

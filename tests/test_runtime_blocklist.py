@@ -156,6 +156,7 @@ def test_a_watched_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     file.write_text(hashed(["hidden"]))
     assert watched.current().denies("hidden")
     file.write_text("")
+    os.utime(file, (1e9, 1e9))  # an empty file counts when it has stood for a while
     assert not watched.current().denies("hidden")
 
 
@@ -182,3 +183,18 @@ def test_a_watched_file_that_cannot_be_read_leaves_the_last_list_in_force(
     file.write_text("two\n")
     assert watched.current().denies("two")
     assert not watched.current().denies("one")
+
+
+def test_a_watched_file_that_is_saved_in_place_lets_nothing_through_meanwhile(tmp_path: Path) -> None:
+    file = tmp_path / "list.txt"
+    file.write_text("bad\n")
+    watched = WatchedBlocklist(file)
+    with file.open("w") as halfway:
+        assert watched.current().denies("bad")
+        halfway.write("worse\n")
+    assert watched.current().denies("worse")
+    assert not watched.current().denies("bad")
+    file.write_text("")
+    assert watched.current().denies("worse")
+    os.utime(file, (1e9, 1e9))  # it has stood for a while
+    assert not watched.current().denies("worse")

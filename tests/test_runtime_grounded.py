@@ -94,7 +94,7 @@ def test_an_open_suggester_sees_its_block_list_change(tiny_bundle: Path, tmp_pat
     assert "new york hotels" in before
     denied.write_text("hotels\n", encoding="utf-8")
     assert texts() == [text for text in before if text != "new york hotels"]
-    denied.write_text("", encoding="utf-8")
+    denied.write_text("price\n", encoding="utf-8")
     assert texts() == before
 
 

@@ -89,6 +89,10 @@ class Blocklist:
         """What either of two lists denies."""
         return Blocklist._of(*self._parts, *other._parts)
 
+    def __bool__(self) -> bool:
+        """Whether it denies anything."""
+        return bool(self._parts)
+
     def current(self) -> Blocklist:
         """This list, which never changes (see `watched_blocklist.WatchedBlocklist.current`)."""
         return self

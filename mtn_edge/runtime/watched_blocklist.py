@@ -24,6 +24,9 @@ class WatchedBlocklist:
     slip with an editor neither lets denied words through nor stops the suggestions. One warning says so for each such
     change (logger `mtn_edge.runtime.watched_blocklist`).
 
+    A file that was emptied a moment ago may be about to be written: it counts 50 ms later. A long list is best written
+    beside the old one and moved over it.
+
     Args:
         path: the file (see `Blocklist.load`).
         base: what is denied besides, whatever the file says.
@@ -63,6 +66,10 @@ class WatchedBlocklist:
 
     def _read(self) -> None:
         try:
-            self._list = self._base | Blocklist.load(self._path)
+            read = Blocklist.load(self._path)
         except UserError as error:
             _log.warning("%s The block list stays as it was before.", error)
+            return
+        # Whoever saves in place empties the file first: an empty one counts when it has stood for a while.
+        if read or (stamp := self._look()) is None or not stamp[-1]:
+            self._list = self._base | read
