@@ -210,6 +210,7 @@ def _one_thread() -> Iterator[None]:
 def _calibrate(work: _Work, suggester: Suggester, pairs: Sequence[held_out.Pair]) -> Decoding:
     """Tunes the confidence floors on validation pairs; without data there are none."""
     if work.dataset is None or not pairs:
+        say("no validation pairs: no confidence floor")
         return suggester.search.decoding
     say(f"tuning the confidence floor on {len(pairs):,} validation pairs")
     popular = Completions(work.dataset.popularity()[:COMPLETIONS])

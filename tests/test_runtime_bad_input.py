@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mtn_edge.decoding.open import open_suggester
 from mtn_edge.errors import UserError
 from mtn_edge.runtime import suggester as says
-from mtn_edge.runtime.blocklist import fold
+from mtn_edge.runtime.blocklist import Blocklist, fold
 from mtn_edge.runtime.suggester import Suggester, SuggestResult
 from mtn_edge.text import normalize, normalize_prefix
 
@@ -180,3 +180,28 @@ def test_deadlines_of_no_time_and_of_all_time(tiny_bundle: Path) -> None:
         assert {found.source for found in result.suggestions} == {"completions"}
     for deadline in (1e12, float("inf"), None):
         assert session.suggest("par", 3, deadline_ms=deadline).suggestions[0].source == "model"
+
+
+def test_a_document_as_an_earlier_query_is_read_by_its_end(tiny_bundle: Path) -> None:
+    suggester = Suggester.open(tiny_bundle)
+    document = "paris weather " * 40_000 + "new york hotels " * 300
+    end = ("new york hotels " * 40).strip()
+    assert (
+        suggester.session([document]).suggest("b", 5).suggestions
+        == suggester.session([end]).suggest("b", 5).suggestions
+    )
+
+
+def test_a_list_that_the_block_list_shortens_says_so(tiny_bundle: Path, tmp_path: Path) -> None:
+    denied = tmp_path / "denied.txt"
+    denied.write_text("hotels\nweather\n", encoding="utf-8")
+    result = Suggester.open(tiny_bundle, blocklist=denied).session().suggest("new york ", 10)
+    assert result.suggestions
+    assert result.reason == says.FEW_ALLOWED
+    denied.write_text("zebra\n", encoding="utf-8")
+    assert Suggester.open(tiny_bundle, blocklist=denied).session().suggest("new york ", 10).reason != says.FEW_ALLOWED
+
+
+@pytest.mark.parametrize("typed", ["sex\u200dy ", "how s\u200de\u200dx"])
+def test_a_joiner_inside_a_word_does_not_hide_it(typed: str) -> None:
+    assert Blocklist(["sex", "sexy"]).denies(typed)

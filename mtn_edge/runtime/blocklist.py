@@ -1,6 +1,7 @@
 """Words and phrases that are never suggested: whole words only, so that innocent words which contain one survive.
 
-Where a script writes no blanks between words (Chinese, Japanese, Thai and others), an entry is found anywhere.
+Where a script writes no blanks between words (Chinese, Japanese, Thai and others), an entry is found anywhere. Only
+letters, marks and digits count: an entry of signs alone (`!!!`, an emoji) denies nothing, `c++` denies the word `c`.
 
 A list is a text file with a word or phrase on each line, or holds salted hashes of them: then it can be shipped in an
 app without being read there by the way. (Hashes of words hide nothing from somebody who tries a dictionary.)
@@ -178,6 +179,9 @@ def _words(text: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _spaced(letter: str) -> str:
-    if unicodedata.category(letter)[0] not in "LMN":
+    category = unicodedata.category(letter)
+    if category == "Cf":  # a joiner inside a word does not cut it in two
+        return ""
+    if category[0] not in "LMN":
         return " "
     return f" {letter} " if unicodedata.name(letter, "").startswith(_UNSPACED) else letter

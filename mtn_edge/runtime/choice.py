@@ -31,6 +31,8 @@ class Choice:
     def __init__(self, typed: str, prefix: str, k: int, blocklist: Blocklist) -> None:
         self.prefix, self.k = prefix, k
         self.suggestions: list[Suggestion] = []
+        self.denied = False
+        """Whether the block list kept anything out."""
         self._typed, self._blocklist = typed, blocklist
         self._taken = {fold(prefix)}
 
@@ -44,7 +46,11 @@ class Choice:
         if self.full:
             return
         twin = query if query.isascii() else fold(query)  # nothing is left to fold in ASCII of the normal form
-        if twin not in self._taken and not self._blocklist.denies(twin):
-            self._taken.add(twin)
+        if twin in self._taken:
+            return
+        self._taken.add(twin)
+        if self._blocklist.denies(twin):
+            self.denied = True
+        else:
             text = query if source == "typo" else self._typed + query[len(self.prefix) :]
             self.suggestions.append(Suggestion(text, score, source))

@@ -158,6 +158,8 @@ class Search:
         Raises:
             CallEndedError: `call` was ended.
         """
+        if not queries:
+            return Found([], doubtful=False)
         start_tokens = self.constraint.start_tokens(prefix)
         settled = len(start_tokens) - 1
         spelt = [self.tokenizer.encode(query)[settled:] for query in queries]

@@ -37,7 +37,12 @@ TOO_LONG = "the typed text is longer than the model can write"
 STALE = "a newer key press came before the model had answered"
 DOUBTFUL = "the model is not sure enough of more"
 FEW = "the model has fewer continuations than were asked for"
+FEW_ALLOWED = "the block list denies the rest"
 NO_MORE_POPULAR = "no more popular queries begin with the typed text"
+LONGEST_TEXT = 1000
+"""Characters of a typed text beyond which only a popular query as long as that could go on."""
+LONGEST_QUERY = 4000
+"""Characters of an earlier query of which the last tokens are looked for."""
 GROUNDED = 128
 """Popular queries among which the model chooses in grounded mode, besides those that it finds by itself."""
 
@@ -187,6 +192,8 @@ class Suggester:
             return [], UNREADABLE
         if "\0" in request.typed:
             return [], UNREADABLE
+        if len(prefix) > LONGEST_TEXT and not self._completions.begins(prefix):
+            return [], TOO_LONG
         blocklist = self._blocklist.current()
         if blocklist.denies(prefix):
             return [], DENIED
@@ -199,6 +206,8 @@ class Suggester:
             reason = NO_MORE_POPULAR
         if request.typos:
             self._fill_up(choice, lambda wanted: corrected(prefix, self._completions, wanted), "typo")
+        if choice.denied and not choice.full and reason in (FEW, DOUBTFUL, NO_MORE_POPULAR):
+            reason = FEW_ALLOWED
         return choice.suggestions, reason
 
     def _ask_model(self, state: SessionState, choice: Choice, request: Request, call: Call | None) -> str:
@@ -290,7 +299,7 @@ class Session:
             if first != self._first:
                 state, new = engine.start(), queries[first:]
             for text in new:
-                state = engine.append(tokenizer.encode(text)[-engine.max_tokens :], state)
+                state = engine.append(tokenizer.encode(_end_of(text))[-engine.max_tokens :], state)
             # Only now: a fault on the way leaves the session as it was.
             self._queries, self._state, self._first = queries, state, first
 
@@ -349,3 +358,11 @@ class Session:
         kept = tokens[: suggester.engine.max_tokens]
         steps = len(kept) + (len(kept) == len(tokens))
         return suggester.search.log_probability(self._state, kept, steps), steps
+
+
+def _end_of(query: str) -> str:
+    """The part of a query that is read: all of it, unless it is a whole document."""
+    if len(query) <= LONGEST_QUERY:
+        return query
+    end = query[-LONGEST_QUERY:]
+    return end[max(end.find(" "), 0) :]  # cut where the tokenizer cuts too
