@@ -127,7 +127,8 @@ class Completions:
 
     def best(self, runs: Iterable[tuple[int, int]], k: int) -> list[tuple[str, int]]:
         """The `k` most frequent queries in any of `runs`, with their counts, best first."""
-        places = np.unique(np.concatenate([np.arange(0), *(np.arange(*run) for run in runs)]))
+        places = np.sort(np.concatenate([np.arange(0), *(np.arange(*run) for run in runs)]))
+        places = places[np.diff(places, prepend=-1) > 0]  # each once
         return self._entries(places[np.argsort(self._groups[places], kind="stable")[:k]])
 
     def run(self, prefix: str, within: tuple[int, int] | None = None) -> tuple[int, int]:

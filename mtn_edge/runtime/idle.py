@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from mtn_edge.errors import UserError
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import Engine, Hypotheses, SessionState
+from mtn_edge.runtime.memory import give_back
 
 
 def closed() -> UserError:
@@ -151,7 +152,9 @@ class IdleEngine:
             while life.fault is None and (wait := self._left(life)) != 0:
                 self._changed.wait(wait)
             # Nobody is at work in it, and nobody comes in between: the lock is held.
-            life.engine = self._life = None
+            life.engine = None
+            give_back()
+            self._life = None
 
     def _left(self, life: _Life) -> float | None:
         """Seconds to wait before looking again: 0 when the engine may go, None when the end of a call will tell."""

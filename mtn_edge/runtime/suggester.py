@@ -24,6 +24,7 @@ from mtn_edge.runtime.completions import FILE, Completions
 from mtn_edge.runtime.context import context_start
 from mtn_edge.runtime.engine import Engine, OnnxEngine, SessionState
 from mtn_edge.runtime.idle import ClosedEngine, IdleEngine, closed
+from mtn_edge.runtime.memory import give_back
 from mtn_edge.runtime.search import Decoding, Found, Search
 from mtn_edge.runtime.typos import corrected
 from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
@@ -35,7 +36,7 @@ UNREADABLE = "the typed text holds a lone surrogate or a NUL character"
 DENIED = "the typed text is on the block list"
 TOO_LONG = "the typed text is longer than the model can write"
 STALE = "a newer key press came before the model had answered"
-DOUBTFUL = "the model is not sure enough of more"
+DOUBTFUL = "the model finds nothing more that is probable enough"
 FEW = "the model has fewer continuations than were asked for"
 FEW_ALLOWED = "the block list denies the rest"
 NO_MORE_POPULAR = "no more popular queries begin with the typed text"
@@ -151,7 +152,7 @@ class Suggester:
             return make()
 
         own = Blocklist.load(path / "blocklist.txt")
-        return cls(
+        opened = cls(
             tokenizer=Tokenizer.load(path / "tokenizer.json"),
             completions=Completions.load(path / FILE),
             blocklist=own if blocklist is None else WatchedBlocklist(blocklist, own),
@@ -159,6 +160,8 @@ class Suggester:
             # Last: nothing fails after it.
             engine=make() if close_after is None else IdleEngine(make_again, close_after),
         )
+        give_back()  # what loading alone needed: a fifth of it
+        return opened
 
     def close(self) -> None:
         """Lets go of the model; every later call, of its sessions too, raises a UserError with the code `closed`."""
@@ -175,6 +178,12 @@ class Suggester:
 
     def session(self, queries: Sequence[str] = ()) -> Session:
         """A session that begins with `queries`."""
+        if isinstance(queries, str):
+            raise UserError(
+                "`queries` is one text, and it must be a list of them",
+                code="bad-argument",
+                hint='write session(["..."])',
+            )
         session = Session(self)
         for query in queries:
             session.append(query)
