@@ -55,7 +55,6 @@ _HEADS = (
 STATES = 2 + len(_TAILS)
 """How many free states there are: rows 0 to STATES - 1 of every table of `PrefixConstraint.table`."""
 _DEAD = STATES
-_NO_BYTE = 256
 
 
 class Constraint(NamedTuple):
@@ -183,14 +182,13 @@ class PrefixConstraint:
 
 
 def _byte_table() -> NDArray[np.int32]:
-    """The state after each byte [STATES + 1, 257]: a dead state comes last, and byte 256 changes nothing."""
-    table = np.full((STATES + 1, 257), _DEAD, dtype=np.int32)
+    """The state after each byte [STATES + 1, 256]: a dead state comes last."""
+    table = np.full((STATES + 1, 256), _DEAD, dtype=np.int32)
     for heads, after in _HEADS:
         table[:2, heads] = after
     table[FREE, ord(" ")] = SPACE
     for state, (tails, after) in _TAILS.items():
         table[state, tails] = after
-    table[:, _NO_BYTE] = np.arange(STATES + 1)
     return table
 
 
@@ -199,11 +197,11 @@ def _free_table(token_bytes: Sequence[bytes], byte_table: NDArray[np.int32]) -> 
     lengths = np.array([len(spelt) for spelt in token_bytes])
     longest = int(lengths.max())
     joined = b"".join(spelt.ljust(longest, b"\0") for spelt in token_bytes)
-    padded = np.frombuffer(joined, dtype=np.uint8).reshape(-1, longest).astype(np.int64)  # [V, longest]
-    padded[np.arange(longest) >= lengths[:, None]] = _NO_BYTE
+    padded = np.frombuffer(joined, dtype=np.uint8).reshape(-1, longest)  # [V, longest]
     states = np.repeat(np.arange(STATES, dtype=np.int32)[:, None], len(token_bytes), axis=1)  # [STATES, V]
-    for column in padded.T:
-        states = byte_table[states, column]
+    for place, column in enumerate(padded.T):
+        still = np.flatnonzero(lengths > place)  # most tokens are short
+        states[:, still] = byte_table[states[:, still], column[still]]
     table = np.where(states == _DEAD, np.uint8(FORBIDDEN), (states + 1).astype(np.uint8))
     table[:, [number for number, spelt in enumerate(token_bytes) if not spelt]] = FORBIDDEN
     table[FREE, EOS] = 1 + FREE
