@@ -15,7 +15,7 @@ import numpy as np
 
 from export.held_out import LIST, Pair
 from mtn_edge.runtime.completions import Completions
-from mtn_edge.runtime.search import Decoding, Ending
+from mtn_edge.runtime.search import Decoding, Ending, rank
 from mtn_edge.runtime.suggester import Session, Suggester
 from mtn_edge.text import normalize_prefix
 
@@ -44,8 +44,7 @@ class _Asked:
         """1 / rank of the query that came, in the list that these settings give; 0 when it is not in it."""
         least = math.log(floor) if floor else -math.inf
         kept = [ending for ending in self.endings if ending.log_probability > least]
-        kept.sort(key=lambda ending: (-ending.log_probability / ending.tokens**exponent, ending.text))
-        texts = [self.typed + ending.text for ending in kept]
+        texts = [self.typed + ending.text for ending in rank(kept, exponent)]
         texts = [*texts, *(text for text in self.popular if text not in texts)][:LIST]
         return 1 / (1 + texts.index(self.wanted)) if self.wanted in texts else 0.0
 

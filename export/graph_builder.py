@@ -26,9 +26,8 @@ CONTRIB = "com.microsoft"
 """Domain of ONNX Runtime's fused operators."""
 
 Shape = Sequence[int | str]
-FLOAT, INT32, INT64, BOOL, UINT8 = (
+FLOAT, INT64, BOOL, UINT8 = (
     onnx.TensorProto.FLOAT,
-    onnx.TensorProto.INT32,
     onnx.TensorProto.INT64,
     onnx.TensorProto.BOOL,
     onnx.TensorProto.UINT8,

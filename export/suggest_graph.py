@@ -100,18 +100,19 @@ def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
         Carry("live_scores", FLOAT, ["n", 1], zeros(graph, 1, 1)),
         Carry("scores", FLOAT, ["B", 1], _filled(graph, IMPOSSIBLE, beam, graph.integers(1))),
         Carry("history", INT64, ["B", "p"], graph.node("Expand", graph.integer(0), no_column)),
+        Carry("mass", FLOAT, [], zeros(graph)),
     ]
-    carries.append(Carry("mass", FLOAT, [], zeros(graph)))
     empty = zeros(graph, 1, h, 0, e)
     for number in range(config.decoder_layers):
         carries += [Carry(f"{part}_{number}", FLOAT, [1, h, "N", e], empty) for part in ("keys", "values")]
 
     body = GraphBuilder("step", parent=graph)
     updates, go_on = _step(Layers(body, weights, heads=h, norm=config.norm), config, shared)
-    final = graph.loop(body, carries, updates, trips=max_steps, go_on=go_on)
-    graph.output(final[9], "tokens", INT64, ["beam", "steps"])
-    graph.output(graph.node("Reshape", final[8], graph.integers(-1)), "scores", FLOAT, ["beam"])
-    graph.output(final[10], "mass", FLOAT, [])
+    results = graph.loop(body, carries, updates, trips=max_steps, go_on=go_on)
+    final = dict(zip((carry.name for carry in carries), results, strict=True))
+    graph.output(final["history"], "tokens", INT64, ["beam", "steps"])
+    graph.output(graph.node("Reshape", final["scores"], graph.integers(-1)), "scores", FLOAT, ["beam"])
+    graph.output(final["mass"], "mass", FLOAT, [])
     graph.output(graph.node("Identity", embedded), "embedded", FLOAT, ["f", config.d_model])
     return graph.model()
 

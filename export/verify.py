@@ -21,7 +21,7 @@ ORT_RANGE = ((1, 26), (1, 29))
 OVERHEAD_BYTES = 32 << 10
 """What nodes, names and small constants of both graphs may weigh beside the weights."""
 MAX_SIZE = 1.05
-"""Largest size of both graphs in weights, counting the table that each graph holds twice."""
+"""Largest size of both graphs in weights, the table counted once."""
 INTEGER_OPERATOR = "DynamicQuantizeMatMul"
 _SECTIONS = {"precision": dict, "sizes": dict, "operators": dict, "gates": list}
 """What the checks read in the manifest, besides what every bundle needs to run."""

@@ -31,7 +31,7 @@ class IdleEngine:
 
     One thread lives as long as a made engine does: it makes it, waits until no call has come for `seconds`, drops it
     and ends. An engine is never dropped while a call is at work in it. A search that is ended while it waits for the
-    new engine (its deadline passed, a newer key press came) ends at once; the engine is then there for a later call.
+    new engine (its deadline passed, a newer key press came) does not wait on; the engine is there for a later call.
 
     Args:
         make: makes an engine; every engine that it makes must compute the same.

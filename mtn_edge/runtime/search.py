@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -217,8 +217,11 @@ class Search:
                 total = known.log_probability + math.log1p(math.exp(score - known.log_probability))
                 merged[text] = known._replace(log_probability=total)
         kept = [ending for ending in merged.values() if ending.log_probability > floor]
-        return Found(self._rank(kept), doubtful or len(kept) < len(merged))
+        return Found(rank(kept, self.decoding.length_normalization), doubtful or len(kept) < len(merged))
 
-    def _rank(self, endings: list[Ending]) -> list[Ending]:
-        power = self.decoding.length_normalization
-        return sorted(endings, key=lambda ending: (-ending.log_probability / ending.tokens**power, ending.text))
+
+def rank(endings: Iterable[Ending], length_normalization: float) -> list[Ending]:
+    """`endings`, best first: by log-probability / tokens ** `length_normalization`, equal ones by their texts."""
+    return sorted(
+        endings, key=lambda ending: (-ending.log_probability / ending.tokens**length_normalization, ending.text)
+    )
