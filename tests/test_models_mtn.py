@@ -15,8 +15,10 @@ from mtn_edge.tokenizer import BOS, PAD
 
 VOCAB, T, Q = 30, 6, 5
 VARIANTS: list[tuple[str, ...]] = list(itertools.product(("all", "last"), ("position", "full"), ("pre", "post")))
-VARIANTS += [("all", "position", norm, "ssru", share) for norm, share in (("pre", ""), ("post", "shared"))]
-VARIANTS += [("all", "position", "pre", "attention", "shared")]
+VARIANTS += [
+    ("all", "position", "post", "ssru", ""),
+    *(("all", "position", "pre", x, "shared") for x in ("ssru", "attention")),
+]
 QUERIES = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14], [15, 16]]
 
 
