@@ -264,3 +264,13 @@ def join_heads(x: Tensor) -> Tensor:
     """[b, h, t, e] to [b, t, d]."""
     b, h, t, e = x.shape
     return x.transpose(1, 2).reshape(b, t, h * e)
+
+
+def init_weights(module: nn.Module) -> None:
+    """How linear maps and tables begin (for `nn.Module.apply`): a table scaled by √d then gives numbers of size one."""
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)

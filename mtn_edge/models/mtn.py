@@ -17,7 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtn_edge.models.layers import DecoderLayer, EncoderLayer, KeysValues, Mixer, Norm, Packing, final_norm
+from mtn_edge.models.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    KeysValues,
+    Mixer,
+    Norm,
+    Packing,
+    final_norm,
+    init_weights,
+)
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import PAD
 
@@ -69,7 +78,7 @@ class MTN(nn.Module):
         self.decoder_runs = decoder_layers
         self.decoder_norm = final_norm(d_model, norm)
         self.dropout = nn.Dropout(dropout)
-        self.apply(_init_weights)
+        self.apply(init_weights)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Decoder states for every query of every session, each given the queries before it.
@@ -256,12 +265,3 @@ def _stack(layers: list[KeysValues]) -> KeysValues:
     """The inverse of `_by_layer`."""
     keys, values = (torch.cat(part) for part in zip(*layers, strict=True))
     return keys, values
-
-
-def _init_weights(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.xavier_uniform_(module.weight)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
