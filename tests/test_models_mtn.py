@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mtn_edge.config import ModelConfig
-from mtn_edge.models.layers import Packing
 from mtn_edge.models.build import build
+from mtn_edge.models.layers import Packing
 from mtn_edge.models.mtn import MTN
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import BOS, PAD
