@@ -6,7 +6,8 @@ the parts of the session's state that it needs; outputs `new_` and the name of e
 [Ls, h, q + 1, e]; `memory_keys` and `memory_values` float32 [Ld, h, m, e] grow by t tokens (memory `all`) or are
 replaced by them (`last`, no input then).
 
-Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers, d width, h heads, e = d/h.
+Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers
+with weights of their own, d width, h heads, e = d/h.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     refined = graph.node("Add", encoded, state)  # [1, t, d] + [1, 1, d]
 
     keys_values = layers.product(refined, "memory.kv")  # [1, t, Ld * 2 * d]
-    keys_values = graph.node("Reshape", keys_values, graph.integers(-1, config.decoder_layers, 2, h, e))
+    keys_values = graph.node("Reshape", keys_values, graph.integers(-1, config.decoder_weights, 2, h, e))
     keys_values = graph.node("Transpose", keys_values, perm=[2, 1, 3, 0, 4])  # [2, Ld, h, t, e]
-    memory_shape: Shape = [config.decoder_layers, h, "m", e]
-    new_memory_shape: Shape = [config.decoder_layers, h, "m + t", e]
+    memory_shape: Shape = [config.decoder_weights, h, "m", e]
+    new_memory_shape: Shape = [config.decoder_weights, h, "m + t", e]
     for name, part in zip(("memory_keys", "memory_values"), graph.split(keys_values, 2, axis=0), strict=True):
         new = graph.node("Squeeze", part, graph.integers(0))
         if config.memory == "all":

@@ -43,6 +43,10 @@ class Layers:
     def __init__(self, graph: GraphBuilder, weights: Weights, *, heads: int, norm: Literal["pre", "post"]) -> None:
         self.graph, self.weights, self.heads, self.norm = graph, weights, heads, norm
 
+    def inside(self, body: GraphBuilder) -> Layers:
+        """The same layers for the body of a loop of this graph."""
+        return Layers(body, self.weights, heads=self.heads, norm=self.norm)
+
     def tensor(self, name: str) -> str:
         """A float32 tensor as a constant."""
         value = self.weights[name]
@@ -138,6 +142,16 @@ class Layers:
         keys, values = present or ("", "")
         return self.product(attended, f"{name}.out"), keys, values
 
+    def ssru(self, x: str, name: str, cell: str) -> tuple[str, str]:
+        """A simple recurrent unit on the newest token of each row: `x` [1, r, d], `cell` [r, d] to the same two."""
+        graph = self.graph
+        forget = graph.node("Sigmoid", self.product(x, f"{name}.forget"))
+        candidate = self.product(x, f"{name}.candidate")
+        # f c + (1 - f) w = w + f (c - w)
+        kept = graph.node("Mul", forget, graph.node("Sub", cell, candidate))
+        new = graph.node("Add", candidate, kept)  # [1, r, d]
+        return graph.node("Relu", new), graph.node("Squeeze", new, graph.integers(0))
+
     def cross_attention(self, x: str, name: str, keys: str, values: str) -> str:
         """Multi-head attention of `x` [1, t, d] to keys and values [1, h, m, e]."""
         query = self.product(x, f"{name}.query")
@@ -157,6 +171,22 @@ class Layers:
         changed = self.feed_forward(stream.normed, f"{name}.feed_forward")
         return self.join(changed, stream, f"{name}.feed_forward_norm", following), keys, values
 
+    def decoder_rest(self, mixed: str, stream: Stream, name: str, following: str, memory: tuple[str, str]) -> Stream:
+        """What follows the first block of a decoder layer: cross-attention and feed-forward on [1, t, d].
+
+        Args:
+            mixed: output of the first block, before its residual sum.
+            stream: what that block got.
+            name: the layer's weights.
+            following: the normalisation after the layer.
+            memory: keys and values [1, h, m, e].
+        """
+        stream = self.join(mixed, stream, f"{name}.attention_norm", f"{name}.cross_attention_norm")
+        attended = self.cross_attention(stream.normed, f"{name}.cross_attention", *memory)
+        stream = self.join(attended, stream, f"{name}.cross_attention_norm", f"{name}.feed_forward_norm")
+        changed = self.feed_forward(stream.normed, f"{name}.feed_forward")
+        return self.join(changed, stream, f"{name}.feed_forward_norm", following)
+
     def _skip_norm(self, x: str, addend: str, norm: str) -> Stream:
         """The sum and its normalisation in one node."""
         normed, _, _, total = self.graph.nodes(
@@ -171,6 +201,17 @@ class Layers:
             epsilon=EPSILON,
         )
         return Stream(normed, total)
+
+
+def numbers(graph: GraphBuilder, count: str) -> str:
+    """0, 1, ... as int64 [count]; `count` is an int64 [1]."""
+    return graph.node("Range", graph.integer(0), graph.node("Squeeze", count), graph.integer(1))
+
+
+def filled(graph: GraphBuilder, value: float, *sides: str) -> str:
+    """A float32 tensor of one value; each of `sides` is an int64 [1]."""
+    shape = graph.node("Concat", *sides, axis=0) if len(sides) > 1 else sides[0]
+    return graph.node("Expand", graph.constant(np.array(value, dtype=np.float32)), shape)
 
 
 def zeros(graph: GraphBuilder, *shape: int) -> str:

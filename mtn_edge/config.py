@@ -60,6 +60,11 @@ class ModelConfig:
     dropout: float = 0.1
     """Probability of dropping a sub-layer's output unit in training; 0.3 for a few thousand sessions."""
 
+    @property
+    def decoder_weights(self) -> int:
+        """How many decoder layers have weights of their own."""
+        return 1 if self.arch == "mtn" and self.share_decoder else self.decoder_layers
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -225,6 +230,8 @@ def check(config: Config) -> Config:
             raise _bad_value(name, value, "at least 1")
     if model.d_model % model.heads:
         raise _bad_value("model.d_model", model.d_model, f"a multiple of model.heads ({model.heads})")
+    if model.share_decoder and model.norm == "post":
+        raise _bad_value("model.share_decoder", True, "false with model.norm post, whose last layer is scaled apart")
     if model.max_queries < 2:
         raise _bad_value("model.max_queries", model.max_queries, "at least 2")
     for name, rate in {"model.dropout": model.dropout, "train.label_smoothing": train.label_smoothing}.items():

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -31,10 +31,17 @@ MOST = 9
 WORDS = (b"new", b" york", b" ho", b"tels", b"ne", b"w ", b"ork", b" new", b" h")
 SPELT = [b"", b"", b"", *(bytes([byte]) for byte in range(256)), *WORDS]
 SPELT += [b"word%d" % number for number in range(SIZES["vocab_size"] - len(SPELT))]
-KINDS = [
-    *itertools.product(["pre", "post"], ["all", "last"], [1, 2], ["position"]),
-    ("pre", "all", 1, "full"),
-    ("post", "last", 2, "full"),
+KINDS: list[dict[str, Any]] = [
+    *(
+        {"norm": norm, "memory": memory, "decoder_layers": layers}
+        for norm, memory, layers in itertools.product(["pre", "post"], ["all", "last"], [1, 2])
+    ),
+    {"decoder_layers": 1, "projection": "full"},
+    {"norm": "post", "memory": "last", "projection": "full"},
+    {"mixer": "ssru"},
+    {"mixer": "ssru", "norm": "post", "memory": "last"},
+    {"share_decoder": True, "decoder_layers": 3},
+    {"share_decoder": True, "mixer": "ssru"},
 ]
 BEAMS = (1, 4, 8, 16)
 PREFIXES = ("", "ne", "new ", "new york ho", "new new new h")
@@ -64,16 +71,15 @@ class Pair(NamedTuple):
     graph: OnnxEngine
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: "-".join(map(str, kind)))
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
 def pair(request, tmp_path_factory):
-    norm, memory, decoder_layers, projection = request.param
-    config = ModelConfig(**SIZES, norm=norm, memory=memory, decoder_layers=decoder_layers, projection=projection)
+    config = ModelConfig(**SIZES, **request.param)
     torch.manual_seed(11)
     model = build(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter) * (1 + parameter.std(correction=0)))
-        last = model.decoder_norm if norm == "pre" else model.decoder_layers[-1].feed_forward_norm
+        last = model.decoder_norm if config.norm == "pre" else model.decoder_layers[-1].feed_forward_norm
         last.bias += 3 * model.embedding.weight[EOS]
     folder = tmp_path_factory.mktemp("graphs")
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}

@@ -33,6 +33,8 @@ def build(config: ModelConfig) -> Network:
                 query_layers=config.query_layers,
                 session_layers=config.session_layers,
                 decoder_layers=config.decoder_layers,
+                share_decoder=config.share_decoder,
+                mixer=config.mixer,
                 projection=config.projection,
                 memory=config.memory,
                 norm=config.norm,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtn_edge.models.concatenation import SEPARATOR, with_separators
-from mtn_edge.models.layers import DecoderLayer, EncoderLayer, KeysValues, Norm, Packing, final_norm, init_weights
+from mtn_edge.models.layers import DecoderLayer, EncoderLayer, Norm, Packing, final_norm, init_weights
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import PAD
 
@@ -93,7 +93,7 @@ class Transformer(nn.Module):
 
         x = self._embed(by_query.pack(writing), self.decoder_positions(by_query.columns))  # [n, d]
         for layer in self._decoder:
-            x, _ = layer.attend_to_self(x, mask=causal, packing=by_query)
+            x, _ = layer.mix(x, mask=causal, packing=by_query)
             keys_values = layer.cross_attention.keys_values(memory, packing=read)
             x = layer.attend_to_memory(x, keys_values, mask=mask, packing=by_query)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
@@ -149,8 +149,7 @@ class Transformer(nn.Module):
         for number, (layer, keys, values) in enumerate(
             zip(self._decoder, memory["memory_keys"], memory["memory_values"], strict=True)
         ):
-            layer_past: KeysValues | None = None if past is None else (past[2 * number], past[2 * number + 1])
-            x, new = layer.attend_to_self(x, mask=None, past=layer_past)
+            x, new = layer.mix(x, mask=None, past=None if past is None else past[2 * number : 2 * number + 2])
             present += new
             # All hypotheses share one memory: fold them into the time axis.
             x = layer.attend_to_memory(x.view(1, n, -1), (keys[None], values[None]), mask=None).view(n, 1, -1)
