@@ -102,26 +102,59 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
 
 
-def preset(name: str) -> Config:
+def preset(name: str, arch: str = "mtn") -> Config:
     """The settings of a preset: `tiny` (phones), `small`, `base` (servers and teachers).
+
+    Args:
+        name: the preset.
+        arch: the network; a rival gets the size at which it has as many parameters as the MTN of that preset, within
+            2 %, with 4,096 tokens (`models.build.match_parameters` finds it for other vocabularies).
 
     Raises:
         UserError: no such preset.
     """
     match name:
         case "tiny":
-            return Config()
+            config = Config()
         case "small":
-            return Config(
+            config = Config(
                 model=ModelConfig(d_model=256, ffn=1024, query_layers=3, session_layers=2, decoder_layers=2),
                 train=TrainConfig(learning_rate=1e-3, warmup_steps=400),
             )
         case "base":
-            return Config(
+            config = Config(
                 model=ModelConfig(d_model=512, heads=8, ffn=2048, query_layers=6, session_layers=2, decoder_layers=4),
                 train=TrainConfig(learning_rate=5e-4, warmup_steps=1000),
             )
-    raise UserError(f"`--preset {name}` is unknown", code="unknown-preset", hint="take one of tiny, small, base")
+        case _:
+            raise UserError(
+                f"`--preset {name}` is unknown", code="unknown-preset", hint="take one of tiny, small, base"
+            )
+    sizes = [f"model.{key}={size}" for key, size in _SIZES[name].get(arch, {}).items()]
+    return override(config, [f"model.arch={arch}", *sizes])
+
+
+_SIZES: dict[str, dict[str, dict[str, int]]] = {
+    "tiny": {
+        "transformer": {"ffn": 488},
+        "seq2seq": {"units": 284},
+        "hred": {"units": 228},
+        "tail-lstm": {"d_model": 64, "units": 216},
+    },
+    "small": {
+        "transformer": {"ffn": 1012},
+        "seq2seq": {"units": 752},
+        "hred": {"units": 604},
+        "tail-lstm": {"d_model": 64, "units": 852},
+    },
+    "base": {
+        "transformer": {"ffn": 2040},
+        "seq2seq": {"units": 2052},
+        "hred": {"units": 1640},
+        "tail-lstm": {"d_model": 64, "units": 2784},
+    },
+}
+"""Sizes of the rivals in each preset, where they differ from the MTN's."""
 
 
 def load_config(path: Path, base: Config) -> Config:

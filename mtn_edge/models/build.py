@@ -38,6 +38,8 @@ def build(config: ModelConfig) -> Network:
                 projection=config.projection,
                 memory=config.memory,
                 norm=config.norm,
+                history_layers=config.history_layers if config.levels == 3 else 0,
+                max_sessions=config.max_sessions,
             )
         case "transformer":
             return Transformer(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mtn_edge.models.history import HistoryEncoder, continuations
 from mtn_edge.models.layers import (
     DecoderLayer,
     EncoderLayer,
@@ -28,7 +29,7 @@ from mtn_edge.models.layers import (
     init_weights,
 )
 from mtn_edge.models.session_cache import SessionCache
-from mtn_edge.tokenizer import PAD
+from mtn_edge.tokenizer import BOS, PAD
 
 
 class MTN(nn.Module):
@@ -56,6 +57,8 @@ class MTN(nn.Module):
         memory: Literal["all", "last"],
         norm: Norm,
         dropout: float,
+        history_layers: int = 0,
+        max_sessions: int = 1,
     ) -> None:
         super().__init__()
         layer = {"d_model": d_model, "heads": heads, "ffn": ffn, "norm": norm, "dropout": dropout}
@@ -71,6 +74,11 @@ class MTN(nn.Module):
         self.session_positions = nn.Embedding(max_queries + 1, d_model)
         self.session_layers = nn.ModuleList(EncoderLayer(**layer) for _ in range(session_layers))  # type: ignore[arg-type]
         self.session_norm = final_norm(d_model, norm)
+        self.history = (
+            HistoryEncoder(**layer, layers=history_layers, max_queries=max_queries, max_sessions=max_sessions)  # type: ignore[arg-type]
+            if history_layers
+            else None
+        )
         self.decoder_positions = nn.Embedding(max_tokens + 1, d_model)
         # With shared weights one layer is run again and again, and all runs read the same memory.
         distinct = 1 if share_decoder else decoder_layers
@@ -93,9 +101,14 @@ class MTN(nn.Module):
         packing = Packing((target_in != PAD).flatten(0, 1))  # [b * q, u]
         return packing.pad(self.states(source, target_in)).view(*target_in.shape, self.d_model)
 
-    def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """`forward` without the padding: [n, d], one state for each of `target_in[target_in != PAD]`, in that order."""
-        refined = self._refine(source)
+    def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:
+        """`forward` without the padding: [n, d], one state for each of `target_in[target_in != PAD]`, in that order.
+
+        With three levels `user` [b] says whose session each row is (None: nobody has earlier ones), rows of a user are
+        adjacent and in order, and `source` may have a row more than `target_in`: the session's last query, which no
+        prediction of the session reads but those of later sessions do.
+        """
+        refined = self._refine(source, target_in, user)
         read, written = source != PAD, target_in != PAD  # [b, q, t], [b, q, u]
         memory, asking = Packing.from_counts(read.sum((1, 2))), Packing.from_counts(written.sum((1, 2)))
         mask = self._memory_mask(asking.pad(written.nonzero()[:, 1]), memory.pad(read.nonzero()[:, 1]), memory.real)
@@ -118,19 +131,25 @@ class MTN(nn.Module):
         """The cache of an empty session: nothing yet, not even the start query (append `<bos>` first)."""
         empty = torch.zeros(self.heads, 0, self.d_model // self.heads, device=device)
         session, memory = (empty.expand(len(part), -1, -1, -1) for part in (self.session_layers, self.decoder_layers))
-        return SessionCache(
-            {"session_keys": session, "session_values": session}, {"memory_keys": memory, "memory_values": memory}
-        )
+        kept = {"session_keys": session, "session_values": session}
+        if self.history is not None:
+            kept |= self.history.start(device)
+        return SessionCache(kept, {"memory_keys": memory, "memory_values": memory})
 
     def append(self, tokens: Tensor, cache: SessionCache) -> SessionCache:
         """Adds one query to a session (the cached form of `_refine`).
+
+        With three levels the start query `<bos>`, appended to a session, closes it and begins the user's next one.
 
         Args:
             tokens: [t] tokens of the query, 1 to `max_tokens` of them.
             cache: the session so far, at most `max_queries` queries with the start query: `session_keys` and
                 `session_values` [Ls, h, q, e] of its queries, `memory_keys` and `memory_values` [Ld, h, m, e] of their
-                tokens (or of the last query's).
+                tokens (or of the last query's). With three levels also what `HistoryEncoder` keeps.
         """
+        if self.history is not None and cache.session["session_keys"].shape[2] and tokens.tolist() == [BOS]:
+            fresh = self.start(tokens.device)
+            cache = SessionCache(fresh.session | self.history.close(cache.session), fresh.memory)
         past = _by_layer(cache.session["session_keys"], cache.session["session_values"])
         position = past[0][0].shape[2]
         y = self._encode(tokens[None], self.query_positions.weight[: len(tokens)], mask=None)  # [1, t, d]
@@ -139,7 +158,12 @@ class MTN(nn.Module):
         for layer, layer_past in zip(cast(list[EncoderLayer], self.session_layers), past, strict=True):
             x, keys_values = layer(x, mask=None, past=layer_past)
             session.append(keys_values)
-        refined = y + self.session_norm(x)  # [1, t, d]
+        s = self.session_norm(x)  # [1, 1, d]
+        refined = y + s  # [1, t, d]
+        kept = {}
+        if self.history is not None:
+            refined = refined + cache.session["session_history"]
+            kept = self.history.add(cache.session, s[0, 0], position)
         keys, values = _stack(
             [block.cross_attention.keys_values(refined) for block in cast(list[DecoderLayer], self.decoder_layers)]
         )
@@ -148,7 +172,7 @@ class MTN(nn.Module):
             values = torch.cat([cache.memory["memory_values"], values], dim=2)
         session_keys, session_values = _stack(session)
         return SessionCache(
-            {"session_keys": session_keys, "session_values": session_values},
+            {"session_keys": session_keys, "session_values": session_values, **kept},
             {"memory_keys": keys, "memory_values": values},
         )
 
@@ -199,8 +223,8 @@ class MTN(nn.Module):
         sees = asking >= memory if self.memory == "all" else asking == memory
         return (sees & real[:, None])[:, None]
 
-    def _refine(self, source: Tensor) -> Tensor:
-        """Z = Y + S for all queries of all sessions: [b, q, t] to [n, d], a row for each of `source[source != PAD]`."""
+    def _refine(self, source: Tensor, target_in: Tensor, user: Tensor | None) -> Tensor:
+        """Z = Y + S, and + H, for all queries of all sessions: [n, d], a row for each of `source[source != PAD]`."""
         queries = Packing(source[:, :, 0] != PAD)  # [b, q]
         tokens = queries.pack(source)  # [g, t] for the g real queries of all sessions
         packing = Packing(tokens != PAD)
@@ -216,8 +240,12 @@ class MTN(nn.Module):
         causal = torch.ones(q, q, dtype=torch.bool, device=source.device).tril()
         for layer in cast(list[EncoderLayer], self.session_layers):
             x, _ = layer(x, mask=causal)
-        s = queries.pack(self.session_norm(x))  # [g, d]
-        return y + s.index_select(0, packing.rows)
+        s = self.session_norm(x)  # [b, q, d]
+        z: Tensor = y + queries.pack(s).index_select(0, packing.rows)
+        if self.history is None or user is None:
+            return z
+        earlier = self.history(s * queries.real[:, :, None], user, continuations(target_in))  # [b, d]
+        return z + earlier.index_select(0, queries.rows[packing.rows])  # type: ignore[no-any-return]
 
     def _encode(
         self, tokens: Tensor, positions: Tensor, *, mask: Tensor | None, packing: Packing | None = None
