@@ -262,7 +262,9 @@ def _texts(world: World, shape: tuple[int, ...]) -> tuple[list[str], NDArray[np.
     bare = [thing for kind in world.kinds for thing in kind.things]
     full = [pattern.format(thing) for kind in world.kinds for thing in kind.things for pattern, _ in kind.attributes]
     alone = [word for kind in world.kinds for _, word in kind.attributes]
-    versus = [f"{bare[at - at % size + (at + step) % size]} vs {e}" for at, e in enumerate(bare) for step in range(size)]
+    versus = [
+        f"{bare[at - at % size + (at + step) % size]} vs {e}" for at, e in enumerate(bare) for step in range(size)
+    ]
     right = [*bare, *full, *alone, *versus]
     base = np.cumsum([0, len(bare), len(full), len(alone)])
 
