@@ -284,7 +284,10 @@ def _texts(world: World, shape: tuple[int, ...]) -> tuple[list[str], NDArray[np.
 
 
 def misspell(text: str) -> str:
-    """The usual misspelling: two neighbouring letters of its first longest word, nearest its middle, change places."""
+    """The usual misspelling: two neighbouring letters of its first longest word, nearest its middle, change places.
+
+    Words of a world have two different ones side by side.
+    """
     word = max(text.split(" "), key=len)
     pairs = [place for place in range(len(word) - 1) if word[place] != word[place + 1]]
     at = min(pairs, key=lambda place: abs(place + 1 - len(word) // 2))
