@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from mtn_edge.data.synthetic_words import ATTRIBUTES, GROUPS, INTENTS, KINDS, RI
 from mtn_edge.errors import UserError
 from mtn_edge.text import normalize
 
+DOCUMENT = Path(__file__).parents[1] / "docs" / "simulator.md"
 NONE = -1
 State = tuple[int, int, int, int, int, int, int, int]
 """k, i, m, e, f, a, s, t as the docstring has them: things from 0 to 19, f and a from 0 or NONE."""
@@ -125,6 +127,17 @@ def test_moves_have_the_stated_probabilities(state: State, x: float) -> None:
         if p
     }
     assert found == pytest.approx(stated)
+
+
+def test_the_documented_moves_are_the_ones_taken() -> None:
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("|").split("|") for line in lines if line.startswith(("| explore |", "| compare |"))]
+    stated = [tuple(float(cell) for cell in row[2:]) for row in rows]
+    assert [tuple(cell.strip() for cell in row[:2]) for row in rows] == [
+        (manner, shape) for manner in ("explore", "compare") for shape in ("bare", "full", "alone", "versus")
+    ]
+    assert stated == [row for rows_of in sim.MOVES for row in rows_of]
+    assert [sum(row) for row in stated] == pytest.approx([1.0] * 8)
 
 
 def test_what_is_drawn_follows_the_tables(chain: Chain) -> None:

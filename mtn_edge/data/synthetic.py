@@ -12,7 +12,7 @@ on more of the session than on its last query. With u the user, whose favourite 
     start   k: favourite with 0.6, else P(k) · i: INTENT · m: MANNER · e: P(e | k) ~ 1/(e+1)^0.5 · f = none
             bare (a = none) with 0.6, else full with a ~ FIRST · t ~ TYPO
     then    end with END; if misspelt, the same z spelt right with CORRECT; else a move by MOVES[m][s]
-            (a move that needs f, a or a rival and has none is impossible, the others share its probability):
+            (a move that needs f or a rival and has none is impossible, the others share its probability):
       refine   bare, versus, alone: full(e, a, or a ~ FIRST when none) · full: full(e, a' ~ NEXT after a)
       switch   a rival e' of e, RIVAL in the order of its group, never f: f = e; bare stays bare, else full(e', a)
       strip    a rival likewise, bare(e'), a kept in mind        drop     bare(e), a kept in mind
