@@ -1,4 +1,4 @@
-"""Inputs and outputs of both graphs of a model: what every runtime relies on."""
+"""Inputs and outputs of the graphs of a model: what every runtime relies on."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Part(NamedTuple):
 
     shape: Shape
     """Before a query of t tokens; a dynamic axis has length 0 before the start query."""
-    new_shape: Shape
-    """After it."""
+    new_shape: Shape | None
+    """After it; None where a query leaves it alone."""
     is_read: bool
     """Whether `encode.onnx` needs it."""
 
 
 def state_parts(model: dict[str, Any]) -> dict[str, Part]:
-    """The state of a session by name, for the `model` section of a manifest.
+    """What `encode.onnx` and `suggest.onnx` know of a session by name, for the `model` section of a manifest.
 
     Letters: q queries so far with the start query, m tokens of the memory, n tokens that are encoded anew.
     """
@@ -52,14 +52,21 @@ def state_parts(model: dict[str, Any]) -> dict[str, Part]:
 
 
 def contract(model: dict[str, Any]) -> dict[str, dict[str, Port]]:
-    """Inputs and outputs of `encode.onnx` and `suggest.onnx` by name, for the `model` section of a manifest."""
+    """Inputs and outputs of every graph by name, for the `model` section of a manifest."""
     parts = state_parts(model)
     d, v = model["d_model"], model["vocab_size"]
+    history: dict[str, Port] = {
+        "session_earlier": (REAL, ["s", d]),
+        "session_summary": (REAL, [d]),
+        "new_session_earlier": (REAL, ["s'", d]),
+        "new_session_history": (REAL, [d]),
+    }
     return {
+        **({"history.onnx": history} if model["levels"] == 3 else {}),
         "encode.onnx": {
             "embedded": (REAL, ["t", d]),
             **{name: (REAL, part.shape) for name, part in parts.items() if part.is_read},
-            **{f"new_{name}": (REAL, part.new_shape) for name, part in parts.items()},
+            **{f"new_{name}": (REAL, part.new_shape) for name, part in parts.items() if part.new_shape is not None},
         },
         "suggest.onnx": {
             **{name: (REAL, part.shape) for name, part in parts.items() if name.startswith("memory_")},
@@ -83,7 +90,13 @@ def _mtn(model: dict[str, Any]) -> dict[str, Part]:
     layers, decoders = model["session_layers"], 1 if model["share_decoder"] else model["decoder_layers"]
     session = Part([layers, h, "q", e], [layers, h, "q + 1", e], True)
     memory = Part([decoders, h, "m", e], [decoders, h, "m + t", e], model["memory"] == "all")
-    return {"session_keys": session, "session_values": session, "memory_keys": memory, "memory_values": memory}
+    parts = {"session_keys": session, "session_values": session, "memory_keys": memory, "memory_values": memory}
+    return parts | (_history(model) if model["levels"] == 3 else {})
+
+
+def _history(model: dict[str, Any]) -> dict[str, Part]:
+    d = model["d_model"]
+    return {"session_summary": Part([d], [d], True), "session_history": Part([d], None, True)}
 
 
 def _transformer(model: dict[str, Any]) -> dict[str, Part]:

@@ -4,7 +4,8 @@ Contract: input `embedded` float32 [t, d] (the query's tokens, from `suggest.onn
 the parts of the session's state that it needs (`export.contract.state_parts`); outputs `new_` and the name of each
 part. For the MTN `session_keys` and `session_values` float32 [Ls, h, q, e] (q = queries so far with the start query, 0
 for the start query itself) become [Ls, h, q + 1, e]; `memory_keys` and `memory_values` float32 [Ld, h, m, e] grow by t
-tokens (memory `all`) or are replaced by them (`last`, no input then).
+tokens (memory `all`) or are replaced by them (`last`, no input then). With three levels `session_history` [d] of the
+user's earlier sessions is read, and `session_summary` [d] of this one grows.
 
 Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers
 with weights of their own, d width, h heads, e = d/h.
@@ -56,7 +57,9 @@ def _encode_mtn(layers: Layers, config: ModelConfig) -> None:
     summary = _project(layers, config, encoded, count)  # [1, d]
     state, new_keys, new_values = _encode_session(layers, config, summary, session_keys, session_values)
     refined = graph.node("Add", encoded, state)  # [1, t, d] + [1, 1, d]
-
+    if config.levels == 3:
+        refined = graph.node("Add", refined, graph.input("session_history", FLOAT, [config.d_model]))
+        _summarize(layers, config, state, session_keys)
     memory_shape: Shape = [config.decoder_weights, h, "m", e]
     new_memory_shape: Shape = [config.decoder_weights, h, "m + t", e]
     for name, new in zip(("memory_keys", "memory_values"), layers.memory(refined, config.decoder_weights), strict=True):
@@ -66,6 +69,16 @@ def _encode_mtn(layers: Layers, config: ModelConfig) -> None:
     new_shape: Shape = [config.session_layers, h, "q + 1", e]
     graph.output(_stack(graph, new_keys), "new_session_keys", FLOAT, new_shape)
     graph.output(_stack(graph, new_values), "new_session_values", FLOAT, new_shape)
+
+
+def _summarize(layers: Layers, config: ModelConfig, state: str, session_keys: str) -> None:
+    """What the third level keeps of the open session, after this query: `session_summary` [d] grows by its part."""
+    graph, d = layers.graph, config.d_model
+    position = graph.node("Shape", session_keys, start=2, end=3)
+    weight = graph.node("Gather", layers.tensor("projection.history"), position)  # [1]
+    part = graph.node("Mul", graph.node("Squeeze", state, graph.integers(0, 1)), weight)  # [d]
+    summary = graph.node("Add", graph.input("session_summary", FLOAT, [d]), part)
+    graph.output(summary, "new_session_summary", FLOAT, [d])
 
 
 def _encode_query(layers: Layers, config: ModelConfig, embedded: str, count: str) -> str:

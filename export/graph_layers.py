@@ -197,10 +197,10 @@ class Layers:
         return self.product(self.graph.node("Relu", self.product(x, f"{name}.up")), f"{name}.down")
 
     def encoder_layer(
-        self, stream: Stream, name: str, following: str, past: tuple[str, str] | None = None
+        self, stream: Stream, name: str, following: str, past: tuple[str, str] | None = None, hidden: str = ""
     ) -> tuple[Stream, str, str]:
         """An encoder layer on [1, t, d]; `following` is the normalisation after it. Also keys and values."""
-        attended, keys, values = self.self_attention(stream.normed, f"{name}.attention", past)
+        attended, keys, values = self.self_attention(stream.normed, f"{name}.attention", past, hidden)
         stream = self.join(attended, stream, f"{name}.attention_norm", f"{name}.feed_forward_norm")
         changed = self.feed_forward(stream.normed, f"{name}.feed_forward")
         return self.join(changed, stream, f"{name}.feed_forward_norm", following), keys, values

@@ -106,9 +106,9 @@ def _count_operator(model: bytes, operator: str) -> int:
 
 def _check_size(bundle: Bundle) -> Check:
     sizes, files = bundle.manifest["sizes"], bundle.manifest["files"]
-    graphs = files["encode.onnx"]["bytes"] + files["suggest.onnx"]["bytes"]
+    graphs = sum(files[name]["bytes"] for name in contract(bundle.model))
     bound = max(MAX_SIZE * sizes["weights"], sizes["weights"] + OVERHEAD_BYTES)
-    return at_most("size of both graphs beside their weights, bytes", graphs, int(bound))
+    return at_most("size of the graphs beside their weights, bytes", graphs, int(bound))
 
 
 def _check_answers(bundle: Bundle) -> list[Check]:

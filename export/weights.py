@@ -40,7 +40,7 @@ def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig)
             tensors[name] = tensor.T * np.float32(math.sqrt(config.d_model))
         elif name == "projection.weight":
             tensors[name] = tensor.reshape(-1, config.d_model) if config.projection == "full" else tensor[None]
-        elif tensor.ndim == 2 and "_positions." not in name:
+        elif tensor.ndim == 2 and "positions." not in name:
             tensors[_named(name, config)] = tensor.T
         else:
             tensors[_named(name, config)] = tensor
@@ -54,7 +54,9 @@ def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig)
 
 
 def _named(name: str, config: ModelConfig) -> str:
-    """`decoder.weight_ih_l0` is `decoder.input.weight` in the graphs; the tail model's `output` is `scores`."""
+    """A tensor's name in the graphs, where each belongs to a group by how its name begins."""
+    if name in ("history.projection", "history.positions.weight"):
+        return {"history.projection": "projection.history"}.get(name, "history_positions.weight")
     layer, _, parameter = name.rpartition(".")
     if parameter.endswith("_l0"):
         kind, _, side = parameter.removesuffix("_l0").partition("_")

@@ -24,6 +24,7 @@ GROUPS = {
     "query_encoder": ("query_layers.", "query_encoder.", "encoder_layers.", "encoder.", "context."),
     "projection": ("projection.",),
     "session_encoder": ("session_layers.", "session_encoder."),
+    "history": ("history.",),
     "memory": ("memory.", "bridge.", "output_session."),
     "decoder": ("decoder_layers.", "decoder.", "lstm.", "attention.", "output.", "output_embedding."),
     "output": ("scores.",),
