@@ -287,7 +287,7 @@ def _sizes(work: _Work, fp32: Graphs, graphs: Graphs) -> dict[str, int]:
 
 
 def _bytes(graphs: Graphs) -> int:
-    return int(graphs.encode.ByteSize() + graphs.suggest.ByteSize())
+    return sum(model.ByteSize() for model in graphs.models.values())
 
 
 def _lineage(work: _Work) -> dict[str, Any]:

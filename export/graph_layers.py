@@ -78,7 +78,9 @@ class Layers:
         return graph.node("DequantizeLinear", rows, scale, axis=0)
 
     def scores(self, x: str) -> str:
-        """Scores of all tokens from states `x` [n, d]: [n, v]."""
+        """Scores of all tokens from states `x` [n, d]: [n, v]; by an output layer of their own where there is one."""
+        if "scores.weight" in self.weights:
+            return self.product(x, "scores")
         graph, table = self.graph, self.weights["embedding.weight"]
         # The table is stored once, by rows as the embedding reads it; the runtime transposes it when it loads the
         # graph. Stored by columns it would be slow to read: 18 µs for 8 tokens instead of 1.
@@ -158,15 +160,47 @@ class Layers:
         attended = self.graph.node("MultiHeadAttention", query, keys, values, domain=CONTRIB, num_heads=self.heads)
         return self.product(attended, f"{name}.out")
 
+    def memory(self, x: str, layers: int) -> tuple[str, str]:
+        """Cross-attention keys and values [layers, h, t, e] of what is attended to, `x` [1, t, d]."""
+        graph = self.graph
+        both = self.product(x, "memory.kv")  # [1, t, layers * 2 * d]
+        both = graph.node("Squeeze", both, graph.integers(0))
+        both = graph.node("Reshape", both, graph.integers(0, layers, 2, self.heads, -1))
+        both = graph.node("Transpose", both, perm=[2, 1, 3, 0, 4])  # [2, layers, h, t, e]
+        keys, values = (graph.node("Squeeze", part, graph.integers(0)) for part in graph.split(both, 2, axis=0))
+        return keys, values
+
+    def gru(self, x: str, hidden: str, name: str) -> str:
+        """One step of a GRU: `x` [r, w] and `hidden` [r, U] to the new state [r, U] (PyTorch's gates: r, z, n)."""
+        graph = self.graph
+        of_x = graph.split(self.product(x, f"{name}.input"), 3, axis=-1)
+        of_hidden = graph.split(self.product(hidden, f"{name}.hidden"), 3, axis=-1)
+        reset, keep = (
+            graph.node("Sigmoid", graph.node("Add", a, b)) for a, b in zip(of_x[:2], of_hidden[:2], strict=True)
+        )
+        new = graph.node("Tanh", graph.node("Add", of_x[2], graph.node("Mul", reset, of_hidden[2])))
+        # (1 - z) n + z h = n + z (h - n)
+        return graph.node("Add", new, graph.node("Mul", keep, graph.node("Sub", hidden, new)))
+
+    def lstm(self, x: str, hidden: str, cell: str, name: str) -> tuple[str, str]:
+        """One step of an LSTM: `x` [r, w], `hidden` and `cell` [r, U] to the new two (PyTorch's gates: i, f, g, o)."""
+        graph = self.graph
+        gates = graph.node("Add", self.product(x, f"{name}.input"), self.product(hidden, f"{name}.hidden"))
+        enter, forget, candidate, leave = graph.split(gates, 4, axis=-1)
+        kept = graph.node("Mul", graph.node("Sigmoid", forget), cell)
+        added = graph.node("Mul", graph.node("Sigmoid", enter), graph.node("Tanh", candidate))
+        new = graph.node("Add", kept, added)
+        return graph.node("Mul", graph.node("Sigmoid", leave), graph.node("Tanh", new)), new
+
     def feed_forward(self, x: str, name: str) -> str:
         """Two products with a ReLU between: any [..., d] to the same."""
         return self.product(self.graph.node("Relu", self.product(x, f"{name}.up")), f"{name}.down")
 
     def encoder_layer(
-        self, stream: Stream, name: str, following: str, past: tuple[str, str] | None = None
+        self, stream: Stream, name: str, following: str, past: tuple[str, str] | None = None, hidden: str = ""
     ) -> tuple[Stream, str, str]:
         """An encoder layer on [1, t, d]; `following` is the normalisation after it. Also keys and values."""
-        attended, keys, values = self.self_attention(stream.normed, f"{name}.attention", past)
+        attended, keys, values = self.self_attention(stream.normed, f"{name}.attention", past, hidden)
         stream = self.join(attended, stream, f"{name}.attention_norm", f"{name}.feed_forward_norm")
         changed = self.feed_forward(stream.normed, f"{name}.feed_forward")
         return self.join(changed, stream, f"{name}.feed_forward_norm", following), keys, values

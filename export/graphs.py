@@ -1,4 +1,4 @@
-"""Both graphs of a model: built, counted, saved; and what a reduced ONNX Runtime needs to run them."""
+"""The graphs of a model: built, counted, saved; and what a reduced ONNX Runtime needs to run them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import onnx
 from numpy.typing import NDArray
 
 from export.encode_graph import build_encode
+from export.history_graph import build_history
 from export.suggest_graph import build_suggest
 from export.weights import graph_tensors
 from mtn_edge.config import ModelConfig
@@ -20,10 +21,10 @@ from quantize.plan import Precision, Weights, apply_plan, precision_of
 
 @dataclass(frozen=True)
 class Graphs:
-    """The two graphs of one model in one precision."""
+    """The graphs of one model in one precision."""
 
-    encode: onnx.ModelProto
-    suggest: onnx.ModelProto
+    models: dict[str, onnx.ModelProto]
+    """`encode`, `suggest`, and with three levels `history`."""
     weights: Weights
 
     @property
@@ -37,31 +38,31 @@ class Graphs:
         return sum(weight.nbytes for weight in self.weights.values())
 
     def save(self, folder: Path) -> None:
-        """Writes `encode.onnx` and `suggest.onnx`, the table in the second alone."""
-        for name, graph in (("encode", self.encode), ("suggest", self.suggest)):
+        """Writes a file for each; the table is in `suggest.onnx` alone."""
+        for name, graph in self.models.items():
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
 
     def operators(self) -> dict[str, dict[str, int]]:
         """How often each operator occurs in each graph, loop bodies included."""
         return {
             name: dict(sorted(Counter(node.op_type for node in nodes_of(model.graph)).items()))
-            for name, model in (("encode", self.encode), ("suggest", self.suggest))
+            for name, model in self.models.items()
         }
 
     def step_nodes(self) -> int:
         """Nodes that one step of the search runs."""
-        (loop,) = (node for node in self.suggest.graph.node if node.op_type == "Loop")
+        (loop,) = (node for node in self.models["suggest"].graph.node if node.op_type == "Loop")
         return len(loop.attribute[0].g.node)
 
     def required_operators(self) -> str:
         """The configuration of a reduced ONNX Runtime build: `domain;opset;operator,operator...` a line."""
         needed: dict[tuple[str, int], set[str]] = defaultdict(set)
-        for model in (self.encode, self.suggest):
+        for model in self.models.values():
             opsets = {entry.domain: entry.version for entry in model.opset_import}
             for node in nodes_of(model.graph):
                 needed[node.domain or "ai.onnx", opsets[node.domain]].add(node.op_type)
         lines = [f"{domain};{opset};{','.join(sorted(names))}" for (domain, opset), names in sorted(needed.items())]
-        return "# Operators of encode.onnx and suggest.onnx, for --include_ops_by_config\n" + "\n".join(lines) + "\n"
+        return "# Operators of the graphs, for --include_ops_by_config\n" + "\n".join(lines) + "\n"
 
 
 def build_graphs(
@@ -78,7 +79,10 @@ def build_graphs(
         UserError: a weight holds NaN or cannot be quantized.
     """
     weights = apply_plan(graph_tensors(state, config), plan)
-    return Graphs(build_encode(config, weights), build_suggest(config, weights), weights)
+    models = {"encode": build_encode(config, weights), "suggest": build_suggest(config, weights)}
+    if config.levels == 3:
+        models["history"] = build_history(config, weights)
+    return Graphs(models, weights)
 
 
 def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -16,7 +16,7 @@ import numpy as np
 from export.checks import Check, at_least, at_most
 from mtn_edge.decoding.prefix_constraint import Constraint, PrefixConstraint
 from mtn_edge.runtime.engine import DEAD, Engine, Hypotheses, SessionState
-from mtn_edge.tokenizer import EOS, PAD, SPECIALS
+from mtn_edge.tokenizer import BOS, EOS, PAD, SPECIALS
 
 FP32_BOUND = 1e-4
 """Largest difference of a score per token, and of a cached key or value, between PyTorch and a float32 graph."""
@@ -64,6 +64,9 @@ def check_states(reference: Engine, engine: Engine, *, seed: int) -> Check:
     """Compares cached keys and values for queries of every length, and through a session of the greatest length."""
     sessions = [[query] for query in _every_length(reference, seed)]
     sessions.append(random_session(reference, reference.max_queries, seed))
+    # Two sessions of one user (to a model of two levels the start query is a query like others).
+    before, after = (random_session(reference, reference.max_queries // 2, seed + place) for place in (1, 2))
+    sessions.append([*before[1:], [BOS], *after[:-1]])
     largest = 0.0
     for session in sessions:
         wanted, got = reference.start(), engine.start()
@@ -185,4 +188,4 @@ def _session_lengths(engine: Engine) -> list[int]:
 def _state_difference(one: SessionState, other: SessionState) -> float:
     if {name: part.shape for name, part in one.items()} != {name: part.shape for name, part in other.items()}:
         return float("inf")
-    return max(float(np.abs(part - other[name]).max()) for name, part in one.items())
+    return max(float(np.abs(part - other[name]).max(initial=0)) for name, part in one.items())

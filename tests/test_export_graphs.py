@@ -3,8 +3,10 @@
 import itertools
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from mtn_edge.config import ModelConfig
@@ -13,12 +15,16 @@ onnx = pytest.importorskip("onnx", reason="graphs are built with the extra [trai
 torch = pytest.importorskip("torch", reason="graphs are compared with PyTorch (extra [train])")
 
 from export import parity  # noqa: E402
+from export.contract import contract  # noqa: E402
 from export.graphs import Graphs, build_graphs, nodes_of  # noqa: E402
 from mtn_edge.decoding.prefix_constraint import PrefixConstraint  # noqa: E402
 from mtn_edge.decoding.torch_engine import TorchEngine  # noqa: E402
-from mtn_edge.models.build import build  # noqa: E402
+from mtn_edge.models.build import Network, build  # noqa: E402
 from mtn_edge.models.mtn import MTN  # noqa: E402
+from mtn_edge.models.tail_lstm import TailLSTM  # noqa: E402
+from mtn_edge.models.transformer import Transformer  # noqa: E402
 from mtn_edge.runtime.engine import OnnxEngine  # noqa: E402
+from mtn_edge.tokenizer import EOS  # noqa: E402
 from quantize.int8 import Int8Weight  # noqa: E402
 from quantize.plan import Precision, uniform_plan  # noqa: E402
 
@@ -31,47 +37,54 @@ def token_bytes(vocab_size: int) -> list[bytes]:
     return spelt + [b"word%d" % number for number in range(vocab_size - len(spelt))]
 
 
-def random_model(config: ModelConfig, seed: int = 0) -> MTN:
+def random_model(config: ModelConfig, seed: int = 0) -> Network:
     """Random weights in every tensor (norms and biases too), with an end of text that is not too rare."""
     torch.manual_seed(seed)
     model = build(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter) * (1 + parameter.std(correction=0)))
-        norm = model.decoder_norm if config.norm == "pre" else model.decoder_layers[-1].feed_forward_norm
-        norm.bias += 4 * model.embedding.weight[2]
+        if isinstance(model, TailLSTM):
+            model.output.bias[EOS] += 4
+        elif isinstance(model, MTN | Transformer):
+            norm = model.decoder_norm if config.norm == "pre" else model.decoder_layers[-1].feed_forward_norm
+            norm.bias += 4 * model.embedding.weight[EOS]
+        else:
+            model.output.bias += 4 * model.embedding.weight[EOS]
     return model
 
 
-def lower(model: MTN, config: ModelConfig, precision: Precision, folder: Path) -> tuple[Graphs, OnnxEngine]:
+def lower(model: Network, config: ModelConfig, precision: Precision, folder: Path) -> tuple[Graphs, OnnxEngine]:
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     graphs = build_graphs(state, config, uniform_plan(precision))
     graphs.save(folder)
     return graphs, OnnxEngine(folder, asdict(config))
 
 
-KINDS = [
-    *itertools.product(["pre", "post"], ["position", "full"], ["all", "last"], [(1, 1, 1)]),
-    ("pre", "position", "all", (2, 2, 3)),
-    ("post", "full", "last", (3, 2, 2)),
+KINDS: list[dict[str, Any]] = [
+    *(
+        {"norm": norm, "projection": projection, "memory": memory, "decoder_layers": 1}
+        for norm, projection, memory in itertools.product(["pre", "post"], ["position", "full"], ["all", "last"])
+    ),
+    {"query_layers": 2, "session_layers": 2, "decoder_layers": 3},
+    {"norm": "post", "projection": "full", "memory": "last", "query_layers": 3, "session_layers": 2},
+    {"levels": 3, "history_layers": 2, "max_sessions": 3},
+    {"levels": 3, "norm": "post", "mixer": "ssru"},
+    {"arch": "transformer", "max_session_tokens": 25},
+    *({"arch": arch, "units": 40} for arch in ("seq2seq", "hred", "tail-lstm")),
 ]
 
 
-@pytest.mark.parametrize(("norm", "projection", "memory", "layers"), KINDS)
-def test_every_kind_of_model_equals_pytorch(norm, projection, memory, layers, tmp_path):
-    query_layers, session_layers, decoder_layers = layers
-    config = ModelConfig(
-        **SIZES,
-        norm=norm,
-        projection=projection,
-        memory=memory,
-        query_layers=query_layers,
-        session_layers=session_layers,
-        decoder_layers=decoder_layers,
-    )
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
+def test_every_kind_of_model_equals_pytorch(kind, tmp_path):
+    config = ModelConfig(**SIZES, **kind)
     model = random_model(config)
     pytorch = TorchEngine(model)
     _, engine = lower(model, config, "fp32", tmp_path)
+    for name, ports in contract(asdict(config)).items():
+        graph = onnxruntime.InferenceSession(tmp_path / name, providers=["CPUExecutionProvider"])
+        found = {x.name: (x.type, x.shape) for x in (*graph.get_inputs(), *graph.get_outputs())}
+        assert found == ports
     constraint = PrefixConstraint(token_bytes(config.vocab_size))
     references = parity.record_references(
         pytorch, constraint, prefixes=["", "ne", "new "], max_steps=config.max_tokens + 1, seed=1
@@ -160,7 +173,7 @@ def test_all_matrices_are_integer_products(plain):
     assert counts["encode"]["MatMul"] == 1  # the query projection by position
     large = [
         (model.graph.name, tensor.name)
-        for model in (graphs.encode, graphs.suggest)
+        for model in graphs.models.values()
         for tensor in model.graph.initializer
         if tensor.data_type == onnx.TensorProto.FLOAT and np.prod(tensor.dims) >= config.d_model**2
     ]
@@ -174,15 +187,15 @@ def test_size_and_the_table_once():
     int8 = build_graphs(state, config, uniform_plan("int8"))
     size = {"fp32": 0, "int8": 0}
     for name, graphs in (("fp32", fp32), ("int8", int8)):
-        size[name] = graphs.encode.ByteSize() + graphs.suggest.ByteSize()
+        size[name] = sum(model.ByteSize() for model in graphs.models.values())
     assert size["int8"] <= 0.30 * size["fp32"]
     # Everything is stored once in the two graphs together, the table in the search alone.
     assert size["int8"] <= 1.05 * int8.weight_bytes
     assert size["fp32"] <= 1.05 * fp32.weight_bytes
     for graphs in (fp32, int8):
-        tensors = [tensor for model in (graphs.encode, graphs.suggest) for tensor in model.graph.initializer]
+        tensors = [tensor for model in graphs.models.values() for tensor in model.graph.initializer]
         assert sum(np.prod(tensor.dims) == 4096 * 128 for tensor in tensors) == 1
-        assert not any(np.prod(tensor.dims) == 4096 * 128 for tensor in graphs.encode.graph.initializer)
+        assert not any(np.prod(tensor.dims) == 4096 * 128 for tensor in graphs.models["encode"].graph.initializer)
         blobs = [tensor.raw_data for tensor in tensors if len(tensor.raw_data) > 64]
         assert len(blobs) == len(set(blobs))
 
@@ -191,7 +204,7 @@ def test_axes_stay_dynamic_and_nothing_lies_outside(plain):
     _, _, _, graphs, _ = plain
     axes = {
         (value.name, axis.dim_param)
-        for model in (graphs.encode, graphs.suggest)
+        for model in graphs.models.values()
         for value in (*model.graph.input, *model.graph.output)
         for axis in value.type.tensor_type.shape.dim
         if axis.dim_param
@@ -201,7 +214,7 @@ def test_axes_stay_dynamic_and_nothing_lies_outside(plain):
         *{("start_tokens", "f"), ("next_state", "S"), ("embedded", "f")},
         *{("tokens", "beam"), ("tokens", "steps"), ("scores", "beam")},
     } <= axes
-    for model in (graphs.encode, graphs.suggest):
+    for model in graphs.models.values():
         assert all(
             tensor.data_location == onnx.TensorProto.DEFAULT and not tensor.external_data
             for tensor in model.graph.initializer
@@ -213,6 +226,6 @@ def test_required_operators_name_every_operator(plain):
     lines = [line.split(";") for line in graphs.required_operators().splitlines() if not line.startswith("#")]
     assert [(domain, opset) for domain, opset, _ in lines] == [("ai.onnx", "20"), ("com.microsoft", "1")]
     listed = {operator for _, _, operators in lines for operator in operators.split(",")}
-    used = {node.op_type for model in (graphs.encode, graphs.suggest) for node in nodes_of(model.graph)}
+    used = {node.op_type for model in graphs.models.values() for node in nodes_of(model.graph)}
     assert listed == used
     assert "Loop" in listed

@@ -113,13 +113,13 @@ class OnnxEngine:
         self.max_queries: int = model["max_queries"]
         self._encode = _session(folder / "encode.onnx", threads)
         self._suggest = _session(folder / "suggest.onnx", threads)
-        self._reads = [entry.name for entry in self._encode.get_inputs() if entry.name != "embedded"]
-        self._writes = [entry.name for entry in self._encode.get_outputs()]
+        self._history = _session(folder / "history.onnx", threads) if model["levels"] == 3 else None
         self._remembers = [entry.name for entry in self._suggest.get_inputs() if entry.name.startswith("memory_")]
-        nothing = _nothing([*self._encode.get_inputs(), *self._suggest.get_inputs()])
-        self._no_memory = {name: nothing[name] for name in self._remembers}
+        graphs = [graph for graph in (self._encode, self._suggest, self._history) if graph is not None]
+        self._nothing = _nothing(entry for graph in graphs for entry in graph.get_inputs())
+        self._no_memory = {name: self._nothing[name] for name in self._remembers}
         self._no_states = np.full((1, self.vocab_size), FORBIDDEN, dtype=np.uint8)
-        self._start = self.append([BOS], nothing)
+        self._start = self.append([BOS], self._nothing)
 
     def start(self) -> SessionState:
         """See `Engine.start`: computed once, when the engine is made."""
@@ -127,9 +127,9 @@ class OnnxEngine:
 
     def append(self, tokens: Sequence[int], state: SessionState) -> SessionState:
         """See `Engine.append`."""
-        feeds = {"embedded": self._embed(tokens)} | {name: state[name] for name in self._reads}
-        new = self._encode.run(self._writes, feeds)
-        return {name.removeprefix(NEW): array for name, array in zip(self._writes, new, strict=True)}
+        if self._history is not None and list(tokens) == [BOS] and state["session_keys"].shape[2]:
+            state = self._nothing | _run(self._history, state)
+        return {**state, **_run(self._encode, {**state, "embedded": self._embed(tokens)})}
 
     def search(
         self,
@@ -185,6 +185,13 @@ class OnnxEngine:
             raise
         finally:
             call.detach()
+
+
+def _run(graph: Any, values: SessionState) -> dict[str, NDArray[Any]]:
+    """The parts of a session's state that `graph` makes of `values`, of which it takes what it needs."""
+    written = [entry.name for entry in graph.get_outputs()]
+    made = graph.run(written, {entry.name: values[entry.name] for entry in graph.get_inputs()})
+    return {name.removeprefix(NEW): array for name, array in zip(written, made, strict=True)}
 
 
 def _nothing(inputs: Iterable[Any]) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,53 @@
+"""`history.onnx` (three levels): a session ends, and what the user's next one begins with.
+
+Contract: inputs `session_earlier` float32 [s, d] (summaries of the sessions before) and `session_summary` float32 [d]
+(of the session that ends); outputs `new_session_earlier` [s', d] and `new_session_history` [d], which `encode.onnx`
+adds to every token of the next session. The summary begins at zero again, and everything else as in an empty session.
+
+Shapes: s earlier sessions, s' the same with the one that ends, at most `max_sessions`; d width, h heads, e = d/h.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from export.graph_builder import FLOAT, GraphBuilder
+from export.graph_layers import Layers, filled, zeros
+from mtn_edge.config import ModelConfig
+from mtn_edge.runtime.engine import IMPOSSIBLE
+from quantize.plan import Weights
+
+
+def build_history(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
+    """The graph of `HistoryEncoder.close`.
+
+    Args:
+        config: the model, of three levels.
+        weights: its tensors, see `export.weights.graph_tensors` and `quantize.plan.apply_plan`.
+    """
+    graph = GraphBuilder("history")
+    layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
+    h, d, longest = config.heads, config.d_model, config.max_sessions
+    before = graph.input("session_earlier", FLOAT, ["s", d])
+    ended = graph.node("Unsqueeze", graph.input("session_summary", FLOAT, [d]), graph.integers(0))
+    end = graph.integers(np.iinfo(np.int64).max)
+    joined = graph.node("Concat", before, ended, axis=0)
+    earlier = graph.node("Slice", joined, graph.integers(-longest), end, graph.integers(0))  # [s', d]
+    count = graph.node("Shape", earlier, start=0, end=1)
+    # The newest session has the last position.
+    first = graph.node("Sub", graph.integers(longest), count)
+    positions = graph.node("Slice", layers.tensor("history_positions.weight"), first, end, graph.integers(0))
+    causal = graph.node("Trilu", filled(graph, IMPOSSIBLE, count, count), graph.integer(1), upper=1)
+    hidden = graph.node("Unsqueeze", causal, graph.integers(0, 1))
+
+    names = [f"history.layers.{number}" for number in range(config.history_layers)]
+    rows = graph.node("Unsqueeze", earlier, graph.integers(0))
+    stream = layers.begin(rows, positions, f"{names[0]}.attention_norm")
+    nothing = zeros(graph, 1, h, 0, d // h)
+    for name, following in zip(names, [*(f"{n}.attention_norm" for n in names[1:]), "history.norm"], strict=True):
+        stream, _, _ = layers.encoder_layer(stream, name, following, (nothing, nothing), hidden)
+    last = graph.node("Gather", stream.normed, graph.integer(-1), axis=1)  # [1, d]
+    graph.output(graph.node("Squeeze", last, graph.integers(0)), "new_session_history", FLOAT, [d])
+    graph.output(earlier, "new_session_earlier", FLOAT, ["s'", d])
+    return graph.model()
