@@ -65,7 +65,7 @@ def _attending_gru(graph: GraphBuilder, config: ModelConfig) -> Cell:
         context = inner.node("MultiHeadAttention", query, memory, memory, domain=CONTRIB, num_heads=1, scale=1.0)
         context = inner.node("Squeeze", context, inner.integers(0))  # [r, U]
         joined = inner.node("Concat", context, hidden, axis=1)
-        state = inner.node("Tanh", layers.product(joined, "output"))
+        state = layers.product(inner.node("Tanh", layers.product(joined, "combine")), "output")
         return _for_table(inner, state, config), [hidden]
 
     return Cell({"hidden": (units, start)}, step)

@@ -137,19 +137,19 @@ def preset(name: str, arch: str = "mtn") -> Config:
 _SIZES: dict[str, dict[str, dict[str, int]]] = {
     "tiny": {
         "transformer": {"ffn": 488},
-        "seq2seq": {"units": 284},
+        "seq2seq": {"units": 264},
         "hred": {"units": 228},
         "tail-lstm": {"d_model": 64, "units": 216},
     },
     "small": {
         "transformer": {"ffn": 1012},
-        "seq2seq": {"units": 752},
+        "seq2seq": {"units": 696},
         "hred": {"units": 604},
         "tail-lstm": {"d_model": 64, "units": 852},
     },
     "base": {
         "transformer": {"ffn": 2040},
-        "seq2seq": {"units": 2052},
+        "seq2seq": {"units": 1880},
         "hred": {"units": 1640},
         "tail-lstm": {"d_model": 64, "units": 2784},
     },

@@ -1,8 +1,8 @@
-"""Multiresolution Transformer Network with two levels: tokens in queries, queries in sessions (arXiv 1908.10408).
+"""Multiresolution Transformer Network: tokens in queries, queries in sessions (arXiv 1908.10408).
 
 Query encoder -> query projection -> masked session encoder -> refinement of the query's tokens -> one decoder.
 The empty session is a query of its own, the single token `<bos>` at session position 0, so that the first query of a
-session is predicted like every other.
+session is predicted like every other. `models.history` adds a third level, the sessions of a user.
 
 Shapes: b batch, q queries of a session, t tokens of an earlier query, u tokens of a predicted one (with `<bos>` or
 `<eos>`), m tokens of the memory, n real tokens of a batch, d width, h heads, e = d/h, v vocabulary.
@@ -33,7 +33,7 @@ from mtn_edge.tokenizer import BOS, PAD
 
 
 class MTN(nn.Module):
-    """The two-level network.
+    """The network with two levels, or with three when there are `history_layers`.
 
     Training takes all pairs of a session in one pass (`forward`). Decoding appends one query at a time (`append`), each
     at the price of one query encoding, and then costs the decoder alone (`step`).

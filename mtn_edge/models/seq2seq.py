@@ -45,12 +45,13 @@ class Seq2Seq(nn.Module):
         self.decoder = nn.GRU(d_model, units, batch_first=True)
         self.bridge = nn.Linear(units, units)
         self.attention = nn.Linear(units, units, bias=False)
-        self.output = nn.Linear(2 * units, d_model)
+        self.combine = nn.Linear(2 * units, units)
+        self.output = nn.Linear(units, d_model)
         self.dropout = nn.Dropout(dropout)
         self.apply(init_recurrent)
 
     def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """Attentional states of all pairs of all sessions.
+        """Output states of all pairs of all sessions.
 
         Args:
             source: [b, q, t] tokens of the start query and of q_1 to q_(r-1), padded with `<pad>`.
@@ -77,7 +78,7 @@ class Seq2Seq(nn.Module):
         return self._combine(hidden, asking.pack(context))
 
     def logits(self, states: Tensor) -> Tensor:
-        """[..., d] attentional states to [..., v] scores; the table is the embedding's (tied)."""
+        """[..., d] output states to [..., v] scores; the table is the embedding's (tied)."""
         return F.linear(states, self.embedding.weight)
 
     def start(self, device: torch.device | None = None) -> SessionCache:
@@ -135,8 +136,9 @@ class Seq2Seq(nn.Module):
         return F.scaled_dot_product_attention(self.attention(hidden), memory, memory, attn_mask=mask, scale=1.0)
 
     def _combine(self, hidden: Tensor, context: Tensor) -> Tensor:
-        """The attentional state, of the table's width: [..., units] twice to [..., d]."""
-        return self.dropout(torch.tanh(self.output(torch.cat([context, hidden], dim=-1))))  # type: ignore[no-any-return]
+        """The attentional state, [..., units] from twice that, brought to the table's width [..., d]."""
+        attentional = torch.tanh(self.combine(torch.cat([context, hidden], dim=-1)))
+        return self.output(self.dropout(attentional))  # type: ignore[no-any-return]
 
     def _embed(self, tokens: Tensor) -> Tensor:
         return self.dropout(self.embedding(tokens) * math.sqrt(self.d_model))  # type: ignore[no-any-return]
