@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("ibis", reason="datasets are prepared with the extra [train]")
 
 from mtn_edge.cli import main
-from mtn_edge.data import synthetic_log
+from mtn_edge.data import synthetic_draw, synthetic_log
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.data.oracle import CUT, Oracle
 from mtn_edge.data.prepare import SPLITS
@@ -91,6 +91,15 @@ def test_prepared_sessions_are_the_simulated_ones(folder: Path) -> None:
     assert made["rows"] == len((folder / "log.tsv").read_text().splitlines()) - 1
     users = {user for split in SPLITS for user in Dataset.open(folder / "dataset").users(split)}  # type: ignore[arg-type]
     assert made["users"] == len(users) == len({line["user"] for line in sessions_of(whole(folder))})
+
+
+def test_sessions_stay_apart_on_a_crowded_day(tmp_path: Path) -> None:
+    """All sessions of a user on one day, many of them pushed back to keep the half hour."""
+    with patch.object(synthetic_draw, "DAYS", 1), patch.object(synthetic_log, "CHUNK_USERS", CHUNK):
+        assert data("synth", "-o", tmp_path / "log.tsv", "--sessions", 800, "--oracle", "none").returncode == 0
+        expected = simulated(1, 800)
+    assert data("prepare", tmp_path / "log.tsv", "-o", tmp_path / "dataset", "--min-users", 1).returncode == 0
+    assert sorted(row for split in SPLITS for row in prepared(tmp_path / "dataset", split)) == sorted(expected)
 
 
 def whole(folder: Path) -> Path:
