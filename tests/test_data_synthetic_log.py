@@ -151,7 +151,8 @@ def test_the_oracle_file_covers_the_test_split_with_exact_answers(folder: Path) 
     assert 250 < len(lines) < 330
     assert {(start, tuple(queries)) for start, queries in test} <= found.keys()
     assert min(line["start"] for line in lines) == header["covered"]["from"]
-    ranks: dict[str, list[float]] = {"suggest": [], "complete": []}
+    ranks: dict[str, list[int]] = {"suggest": [], "complete": []}
+    nats = []
     for (_, queries), line in found.items():
         session = oracle.start()
         for place, (query, score, top) in enumerate(zip(queries, line["log_probability"], line["top"], strict=True)):
@@ -165,11 +166,17 @@ def test_the_oracle_file_covers_the_test_split_with_exact_answers(folder: Path) 
                     [math.exp(session.log_probability(text)) for text in texts], rel=1e-5
                 )
                 if typed or place:
-                    rank = 1 / (texts.index(query) + 1) if query in texts else 0
-                    ranks["complete" if typed else "suggest"].append(rank)
+                    ranks["complete" if typed else "suggest"].append([*texts, query].index(query) + 1)
+            nats += [-score] if place else []
             session.append(query)
     made = json.loads((folder / "made.json").read_text())["oracle"]
-    assert made["mrr@10"] == pytest.approx({task: np.mean(values) for task, values in ranks.items()})
+    for task, places in ranks.items():
+        rank = np.array(places)
+        assert made[task]["n"] == len(rank) > 500
+        assert made[task]["mrr@10"] == pytest.approx(np.mean(np.where(rank <= CUT, 1 / rank, 0)))
+        assert made[task]["success@1"] == pytest.approx(np.mean(rank == 1))
+        assert made[task]["success@10"] == pytest.approx(np.mean(rank <= CUT))
+    assert made["suggest"]["nats_per_query"] == pytest.approx(np.mean(nats), rel=1e-4)
     assert (made["file"], made["covered"], made["sessions"]) == ("log.oracle.jsonl", "test", len(lines))
 
 
@@ -191,7 +198,7 @@ def test_all_and_none(folder: Path, tmp_path: Path) -> None:
     assert data("synth", "-o", tmp_path / "log.tsv", "--sessions", 9, "--seed", 7, "--oracle", "none").returncode == 0
     assert [file.name for file in tmp_path.iterdir()] == ["log.tsv"]
     small = data("synth", "-o", tmp_path / "one.tsv", "--sessions", 1)
-    assert "one.oracle.jsonl: the best answers in 1 sessions; their MRR@10 is" in small.stdout
+    assert "one.oracle.jsonl: the best answers in 1 sessions; their MRR@10, the ceiling:" in small.stdout
 
 
 def test_the_same_seed_gives_the_same_files_and_longer_logs_go_on(tmp_path: Path) -> None:

@@ -100,10 +100,10 @@ def log_words(made: dict[str, Any], output: Path) -> str:
         f" of {made['users']:,} users"
     )
     if oracle := made.get("oracle"):
-        best = ", ".join(f"{value:.3f} ({task})" for task, value in oracle["mrr@10"].items() if value is not None)
+        best = [f"{oracle[task]['mrr@10']:.3f} ({task})" for task in ("suggest", "complete") if oracle[task]["n"]]
         words += (
-            f"\n{output.with_name(oracle['file'])}: the best answers in {oracle['sessions']:,} sessions"
-            f"{f'; their MRR@10 is {best}, the ceiling' if best else ''}"
+            f"\n{output.with_name(oracle['file'])}: the best answers in {oracle['sessions']:,} sessions; "
+            f"their MRR@10, the ceiling: {', '.join(best)}"
         )
     return words
 
