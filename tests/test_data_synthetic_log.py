@@ -21,13 +21,14 @@ pytest.importorskip("ibis", reason="datasets are prepared with the extra [train]
 from mtn_edge.cli import main
 from mtn_edge.data import synthetic_draw, synthetic_log
 from mtn_edge.data.dataset import Dataset
-from mtn_edge.data.oracle import CUT, Oracle
+from mtn_edge.data.oracle import Oracle
 from mtn_edge.data.prepare import SPLITS
 from mtn_edge.data.synthetic import World, build
 from mtn_edge.data.synthetic_draw import Simulator
 from mtn_edge.data.synthetic_log import LogSettings, write_log
 from mtn_edge.data.synthetic_rows import FIRST_DAY
 from mtn_edge.errors import UserError
+from mtn_edge.evaluation.metrics import CUT
 from mtn_edge.evaluation.prefixes import PREFIX_GROUPS, prefix_lengths
 
 SESSIONS, CHUNK = 2500, 300
@@ -249,8 +250,9 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert beside.read_bytes() != before[1]
     write_log(log, LogSettings(sessions=5, oracle="none"), force=True)
     assert [file.name for file in tmp_path.iterdir()] == ["log.tsv"]  # an oracle of another log would mislead
-    with pytest.raises(UserError, match="exists already"):
-        write_log(tmp_path, settings, force=True)
+    for folder in (tmp_path, Path()):
+        with pytest.raises(UserError, match="exists already"):
+            write_log(folder, settings, force=True)
 
 
 def test_usage(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def write_log(output: Path, settings: LogSettings, *, force: bool = False) -> di
     Raises:
         UserError: a file exists or cannot be written, or the difficulty is no number above 0.
     """
-    beside = output.with_suffix(".oracle.jsonl")
+    beside = output.parent / f"{output.stem}.oracle.jsonl"
     for path in (output, beside):
         if path.is_dir() or (path.exists() and not force):
             raise UserError(

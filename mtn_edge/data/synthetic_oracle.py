@@ -20,11 +20,12 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mtn_edge import console
-from mtn_edge.data.oracle import CUT, FORMAT, VERSION, Oracle
+from mtn_edge.data.oracle import FORMAT, VERSION, Oracle
 from mtn_edge.data.pipeline import TEST_FROM
 from mtn_edge.data.synthetic import Chain
 from mtn_edge.data.synthetic_draw import Sessions
 from mtn_edge.data.synthetic_rows import FIRST_DAY
+from mtn_edge.evaluation.metrics import CUT
 from mtn_edge.evaluation.prefixes import prefix_lengths
 
 if TYPE_CHECKING:
