@@ -153,7 +153,6 @@ def test_the_oracle_file_covers_the_test_split_with_exact_answers(folder: Path) 
     assert {(start, tuple(queries)) for start, queries in test} <= found.keys()
     assert min(line["start"] for line in lines) == header["covered"]["from"]
     ranks: dict[str, list[int]] = {"suggest": [], "complete": []}
-    nats = []
     for (_, queries), line in found.items():
         session = oracle.start()
         for place, (query, score, top) in enumerate(zip(queries, line["log_probability"], line["top"], strict=True)):
@@ -168,7 +167,6 @@ def test_the_oracle_file_covers_the_test_split_with_exact_answers(folder: Path) 
                 )
                 if typed or place:
                     ranks["complete" if typed else "suggest"].append([*texts, query].index(query) + 1)
-            nats += [-score] if place else []
             session.append(query)
     made = json.loads((folder / "made.json").read_text())["oracle"]
     for task, places in ranks.items():
@@ -177,7 +175,6 @@ def test_the_oracle_file_covers_the_test_split_with_exact_answers(folder: Path) 
         assert made[task]["mrr@10"] == pytest.approx(np.mean(np.where(rank <= CUT, 1 / rank, 0)))
         assert made[task]["success@1"] == pytest.approx(np.mean(rank == 1))
         assert made[task]["success@10"] == pytest.approx(np.mean(rank <= CUT))
-    assert made["suggest"]["nats_per_query"] == pytest.approx(np.mean(nats), rel=1e-4)
     assert (made["file"], made["covered"], made["sessions"]) == ("log.oracle.jsonl", "test", len(lines))
 
 

@@ -96,11 +96,9 @@ class _Best:
     def __init__(self) -> None:
         self._at = np.zeros(CUT + 1, np.int64)
         """[rank] questions; 0: not in the list."""
-        self._nats = 0.0
 
-    def add(self, rank: int, log_probability: float) -> None:
+    def add(self, rank: int) -> None:
         self._at[rank] += 1
-        self._nats -= log_probability
 
     def figures(self) -> dict[str, Any]:
         """`n` questions, and the figures of the evaluation over them; without questions only `n`."""
@@ -112,7 +110,6 @@ class _Best:
             "mrr@10": float((self._at[1:] / np.arange(1, CUT + 1)).sum()) / n,
             "success@1": int(self._at[1]) / n,
             "success@10": int(self._at[1:].sum()) / n,
-            "nats_per_query": self._nats / n,
         }
 
 
@@ -136,15 +133,14 @@ def _answers(oracle: Oracle, texts: list[int], best: dict[str, _Best]) -> str:
     scores, tops = [], []
     for position, number in enumerate(texts):
         query = oracle.texts[number]
-        score = session.log_probability(query)
-        scores.append(f"{score:.6g}")
+        scores.append(f"{session.log_probability(query):.6g}")
         lists = []
         for length in (0, *prefix_lengths(query)):
             found, probability = session.top(query[:length])
             numbers = found.tolist()
             if length or position:
                 rank = numbers.index(number) + 1 if number in numbers else 0
-                best["complete" if length else "suggest"].add(rank, score)
+                best["complete" if length else "suggest"].add(rank)
             listed = ",".join(f"{each:.6g}" for each in probability.tolist())
             lists.append(f"[{length},[{','.join(map(str, numbers))}],[{listed}]]")
         tops.append(f"[{','.join(lists)}]")
