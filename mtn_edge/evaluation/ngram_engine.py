@@ -121,7 +121,10 @@ class NgramEngine:
             live, live_scores = alive, scores[alive]
             hypotheses = _Beam(
                 self._model.advance(hypotheses.contexts[rows], last[alive]),
-                [(hypotheses.before[row][-1], token) for row, token in zip(rows.tolist(), last[alive].tolist(), strict=True)],
+                [
+                    (hypotheses.before[row][-1], token)
+                    for row, token in zip(rows.tolist(), last[alive].tolist(), strict=True)
+                ],
                 table[hypotheses.states[rows], last[alive]].astype(np.int64) - 1,
             )
         return Hypotheses(tokens, scores.astype(np.float32), mass)

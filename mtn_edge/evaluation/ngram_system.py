@@ -69,9 +69,7 @@ def weigh_copying(model: NGram, sessions: Sequence[Sequence[str]], tokenizer: To
     return best[0], best[1], best[2]
 
 
-def _scored(
-    model: NGram, tokens: TokenizedSessions, first: int, last: int
-) -> list[tuple[int, float, float, float]]:
+def _scored(model: NGram, tokens: TokenizedSessions, first: int, last: int) -> list[tuple[int, float, float, float]]:
     """For each token of the second and later queries of a session: the length of the longest match, the n-gram's
     probability, what is copied, and the weight that the matches leave to the n-gram."""
     text: list[int] = []

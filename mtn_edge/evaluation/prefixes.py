@@ -1,23 +1,23 @@
-"""Which prefixes of a query are asked about: a pure function of the query, so that anybody can know them beforehand."""
+"""Which typed prefixes of a query are asked about: a rule without chance, so that a file can hold the answers."""
 
 from __future__ import annotations
 
-from hashlib import sha256
+import hashlib
 
-PREFIX_LENGTHS: dict[str, tuple[int, int | None]] = {"1-3": (1, 3), "4-7": (4, 7), "8+": (8, None)}
-"""Groups of prefix lengths in characters, lowest and highest; one prefix is asked in each that a query allows."""
+PREFIX_GROUPS: dict[str, tuple[int, int | None]] = {"1-3": (1, 3), "4-7": (4, 7), "8+": (8, None)}
+"""Groups of prefix lengths in characters, shortest and longest; None: up to one character less than the query."""
 
 
 def prefix_lengths(query: str) -> tuple[int, ...]:
-    """The lengths of the prefixes of `query` that are asked about, in characters, ascending; never the whole query.
+    """One length in each group of `PREFIX_GROUPS` that the query allows, ascending; never the whole query.
 
-    In each group that the query allows: lowest + h mod (number of lengths allowed), where h is the first 8 bytes of
-    SHA-256 of the group's name, a blank and the query in UTF-8, highest byte first.
+    The length is the shortest allowed one plus the first eight bytes (big-endian) of sha256 of `group query` in UTF-8,
+    modulo the number of allowed ones.
     """
     lengths = []
-    for group, (low, high) in PREFIX_LENGTHS.items():
+    for group, (low, high) in PREFIX_GROUPS.items():
         longest = len(query) - 1 if high is None else min(high, len(query) - 1)
         if longest >= low:
-            drawn = int.from_bytes(sha256(f"{group} {query}".encode()).digest()[:8], "big")
-            lengths.append(low + drawn % (longest - low + 1))
+            digest = hashlib.sha256(f"{group} {query}".encode()).digest()
+            lengths.append(low + int.from_bytes(digest[:8], "big") % (longest - low + 1))
     return tuple(lengths)

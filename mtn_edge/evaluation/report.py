@@ -16,9 +16,16 @@ Figures = dict[str, dict[str, dict[str, Any]]]
 """Task to system to the system's summary."""
 
 _TITLES = {"suggest": "Suggestion: nothing typed yet", "complete": "Completion: some characters typed"}
-_LABELS = {"mrr@10": "MRR@10", "pmrr@10": "pMRR@10", "bleu": "BLEU", "keystrokes_saved": "keys saved"}
+_LABELS = {
+    "mrr@10": "MRR@10",
+    "pmrr@10": "pMRR@10",
+    "bleu": "BLEU",
+    "nats_per_character": "nats/character",
+    "keystrokes_saved": "keys saved",
+    "mrl": "MRL",
+}
 _PERCENT = {"success@1", "success@10", "keystrokes_saved"}
-_LOWER_IS_BETTER = {"perplexity"}
+_LOWER_IS_BETTER = {"perplexity", "nats_per_character"}
 _SLICE_LABELS = {
     "position_0": "first query",
     "position_1": "second query",
@@ -29,6 +36,9 @@ _SLICE_LABELS = {
     "prefix_8+": "8 or more typed",
     "seen": "seen in training",
     "unseen": "never seen",
+    "seen_prefix": "prefix seen in training",
+    "unseen_prefix": "prefix never seen",
+    "navigational": "navigational",
     "repeat_free": "not a repeat",
 }
 
@@ -46,17 +56,50 @@ def words(figures: Figures) -> str:
     for task, systems in figures.items():
         first = next(iter(systems.values()))
         table = [["", "questions", *systems]]
+        table.append(["bytes", "", *(_bytes(summary["bytes"]) for summary in systems.values())])
         for measure in _measures(systems):
             table.append([_label(measure), "", *(_words_of(summary, measure) for summary in systems.values())])
             if measure == "bleu":
-                precisions = [summary["bleu_precisions"] for summary in systems.values()]
-                table.append(["  its precisions", "", *(" ".join(f"{x:.1f}" for x in four) for four in precisions)])
+                table.append(["  its precisions", "", *(_precisions(summary) for summary in systems.values())])
         for part, figure in first["slices"].items():
             parts = [summary["slices"][part] for summary in systems.values()]
             cells = [_words_of(summary, "mrr@10") for summary in parts]
             table.append([f"MRR@10, {_SLICE_LABELS[part]}", f"{figure['n']:,}", *cells])
+            if task == "suggest" and part == "repeat_free":
+                table.append([f"BLEU, {_SLICE_LABELS[part]}", "", *(_words_of(each, "bleu") for each in parts)])
+                table.append(["  its precisions", "", *(_precisions(each) for each in parts)])
+        reference, rows = _differences(systems)
+        table += [[f"{name} - {reference}", "", *cells] for name, cells in rows]
         blocks.append(f"{_TITLES[task]}\n{_about(first)}\n{aligned(table)}")
     return "\n\n".join(blocks)
+
+
+def _differences(systems: dict[str, dict[str, Any]]) -> tuple[str, list[tuple[str, list[str]]]]:
+    """The name of the reference, and a row of words for each measure that was compared with it."""
+    compared = {name: summary["against"] for name, summary in systems.items()}
+    reference = next((against["system"] for against in compared.values() if against is not None), "")
+    first = next((against for against in compared.values() if against is not None), {})
+    rows = []
+    for measure in (measure for measure in first if measure != "system"):
+        cells = []
+        for against in compared.values():
+            if against is None:
+                cells.append("")
+                continue
+            found = against[measure]
+            low, high = (_number(measure, value) for value in found["ci95"])
+            cells.append(f"{_number(measure, found['difference'])} [{low}, {high}] p={found['p']:.3f}")
+        rows.append((_label(measure), cells))
+    return reference, rows
+
+
+def _precisions(summary: dict[str, Any]) -> str:
+    four = summary["bleu_precisions"]
+    return "-" if four is None else " ".join(f"{precision:.1f}" for precision in four)
+
+
+def _bytes(size: int | None) -> str:
+    return "-" if size is None else f"{size:,}"
 
 
 def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[str]) -> None:
@@ -79,7 +122,7 @@ def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[st
         path,
         "evaluation.html",
         {
-            "models": [name for name in first_task if name not in BASELINES],
+            "models": [name for name in first_task if name not in BASELINES] or list(first_task),
             "about": about,
             "notes": list(notes),
             "tasks": tasks,
@@ -92,6 +135,7 @@ def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[st
 def _task_values(task: str, systems: dict[str, dict[str, Any]]) -> dict[str, Any]:
     measures = _measures(systems)
     first = next(iter(systems.values()))
+    reference, differences = _differences(systems)
     parts = []
     for part, figure in first["slices"].items():
         of_part = {name: summary["slices"][part] for name, summary in systems.items()}
@@ -102,9 +146,15 @@ def _task_values(task: str, systems: dict[str, dict[str, Any]]) -> dict[str, Any
         "about": _about(first) + ".",
         "measures": [_label(measure) for measure in measures],
         "rows": [
-            {"name": name, "cells": [_cell(summary, measure, systems) for measure in measures]}
+            {
+                "name": name,
+                "bytes": _bytes(summary["bytes"]),
+                "cells": [_cell(summary, measure, systems) for measure in measures],
+            }
             for name, summary in systems.items()
         ],
+        "reference": reference,
+        "differences": [{"name": name, "cells": cells} for name, cells in differences],
         "plots": _plots(task, systems),
         "slices": parts,
     }
@@ -192,7 +242,7 @@ def _number(measure: str, value: float | None) -> str:
         return "-"
     if measure in _PERCENT:
         return f"{100 * value:.1f} %"
-    if measure in ("bleu", "perplexity"):
+    if measure in ("bleu", "perplexity", "mrl"):
         return f"{value:,.1f}"
     return f"{value:.3f}"
 
