@@ -5,7 +5,7 @@ first. What followed there f(w), of `total` tokens and `distinct` different ones
 total / (total + 0.5 * distinct); the rest of the weight goes to the shorter match, and after the shortest to the model.
 Of the whole, copying gets a fixed share that depends on the length of the longest match alone.
 
-Shapes: m different tokens of a session.
+Shapes: m different tokens of a session, V tokens of the vocabulary.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class SessionCopies:
         self.tokens = np.array(sorted({token for token in text if token != BOS}), dtype=np.int64)
         """[m] what can be copied, `<eos>` too; ascending."""
         self._shares = shares
+        self._offered: NDArray[np.bool_] | None = None
         column = {token: number for number, token in enumerate(self.tokens.tolist())}
         followed: dict[tuple[int, ...], dict[int, int]] = defaultdict(lambda: defaultdict(int))
         before: tuple[int, ...] = ()
@@ -48,6 +49,13 @@ class SessionCopies:
             before = (*before, token)[-2:]
         self._followed = dict(followed)  # a match of two tokens has matches of one and of none inside
         self._mixed: dict[tuple[int, ...], tuple[float, NDArray[np.float32]]] = {}
+
+    def offered(self, vocab_size: int) -> NDArray[np.bool_]:
+        """Whether each token of the vocabulary is one of `tokens`, [V]."""
+        if self._offered is None:
+            self._offered = np.zeros(vocab_size, dtype=bool)
+            self._offered[self.tokens] = True
+        return self._offered
 
     def mix(self, before: tuple[int, ...]) -> tuple[float, NDArray[np.float32]]:
         """How to mix after some tokens: the factor of the model's probabilities, and what `tokens` get beside, [m].

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 import marisa_trie
 import numpy as np
@@ -119,7 +120,7 @@ class MostPopularWithTerms:
             return []
         found, shared = np.unique(np.concatenate(parts), return_counts=True)
         order = np.lexsort((found, -self._counts[found], -shared))
-        return found[order[: CUT + 1]].tolist()
+        return [int(place) for place in found[order[: CUT + 1]]]
 
 
 class Adjacency:
@@ -127,7 +128,7 @@ class Adjacency:
 
     def __init__(self, popularity: Popularity, sessions: Iterable[Sequence[str]]) -> None:
         self._popular = MostPopularCompletion(popularity)
-        pairs = Counter(pair for queries in sessions for pair in zip(queries, queries[1:], strict=False))
+        pairs = Counter(pair for queries in sessions for pair in pairwise(queries))
         self._queries = marisa_trie.Trie({query for pair in pairs for query in pair})
         ids = {query: self._queries.key_id(query) for pair in pairs for query in pair}
         rows = sorted((ids[last], -count, following) for (last, following), count in pairs.items())

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint
 from mtn_edge.evaluation.copying import SessionCopies, Shares
+from mtn_edge.evaluation.ngram_rows import Rows, highest
 from mtn_edge.models.ngram import NGram
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import IMPOSSIBLE, NO_FLOOR, Hypotheses, SessionState
@@ -28,21 +29,8 @@ from mtn_edge.tokenizer import BOS, EOS, PAD
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-_CACHE_BYTES = 1 << 26
-"""Distributions that are kept for the next search, in bytes."""
 _SESSIONS = 16
 """Sessions whose copies are kept."""
-
-
-class _Row(NamedTuple):
-    """The distribution after one context."""
-
-    chance: Floats
-    """[V]"""
-    best: Integers
-    """[c] the most probable tokens, in order."""
-    of_best: Floats
-    """[c] their probabilities."""
 
 
 class _Beam(NamedTuple):
@@ -72,8 +60,7 @@ class NgramEngine:
         self.vocab_size = len(model.unigram)
         self.max_tokens, self.max_queries = max_tokens, max_queries
         self._model, self._shares = model, shares
-        self._rows: dict[tuple[int, int], _Row] = {}
-        self._most_rows = max(1, _CACHE_BYTES // (4 * self.vocab_size))
+        self._rows = Rows(model, WIDEST_BEAM)
         self._copies = lru_cache(_SESSIONS)(self._read_session)
 
     def start(self) -> SessionState:
@@ -109,7 +96,7 @@ class NgramEngine:
             gain = np.where(chance > 0, np.log(np.maximum(chance, np.finfo(np.float32).tiny)), IMPOSSIBLE)
             ended = np.delete(np.arange(beam), live)
             candidates = np.concatenate([scores[ended], (live_scores[:, None] + gain).ravel()])
-            place = _best(candidates, beam)
+            place = highest(candidates, beam)
             parent = np.concatenate([ended, np.repeat(live, picks.shape[1])])[place]
             last = np.concatenate([np.full(len(ended), PAD), picks.ravel()])[place]
             scores = candidates[place]
@@ -140,7 +127,8 @@ class NgramEngine:
     def _mass(self, hypotheses: _Beam, table: NDArray[np.uint8], copies: SessionCopies | None) -> float:
         """Log-probability of all tokens that the first step allows."""
         allowed = table[hypotheses.states[0]] != FORBIDDEN
-        mass = float(self._row(hypotheses.contexts[0].tolist()).chance.sum(where=allowed, dtype=np.float64))
+        block, rows = self._rows.of(hypotheses.contexts)
+        mass = float(block.chance[rows[0]].sum(where=allowed, dtype=np.float64))
         if copies is not None:
             factor, copied = copies.mix(hypotheses.before[0])
             mass = factor * mass + float(copied.sum(where=allowed[copies.tokens]))
@@ -150,52 +138,35 @@ class NgramEngine:
         self, hypotheses: _Beam, table: NDArray[np.uint8], copies: SessionCopies | None, beam: int
     ) -> tuple[Integers, Floats]:
         """Tokens [n, c] among which are the best `beam` of each hypothesis, and their probabilities, 0 if forbidden."""
-        rows = [self._row(context) for context in hypotheses.contexts.tolist()]
-        picks = np.stack([row.best for row in rows])
+        block, rows = self._rows.of(hypotheses.contexts)
+        picks = block.best[rows]
         allowed = table[hypotheses.states[:, None], picks] != FORBIDDEN
-        chance = np.where(allowed, np.stack([row.of_best for row in rows]), np.float32(0))
-        for number in np.flatnonzero(allowed.sum(axis=1) < beam):
-            picks[number], chance[number] = _allowed(rows[number], table[hypotheses.states[number]])
+        chance = np.where(allowed, block.of_best[rows], np.float32(0))
+        for place in np.flatnonzero(allowed.sum(axis=1) < beam):
+            found = _allowed(block.chance[rows[place]], table[hypotheses.states[place]], picks.shape[1])
+            picks[place], chance[place] = found
         if copies is None:
             return picks, chance
         mixed = [copies.mix(before) for before in hypotheses.before]
         factor = np.array([factor for factor, _ in mixed], dtype=np.float32)[:, None]
-        copied = np.stack([row.chance[copies.tokens] for row in rows]) * factor + np.stack([part for _, part in mixed])
+        copied = block.chance[rows[:, None], copies.tokens] * factor + np.array([part for _, part in mixed])
         copied *= table[hypotheses.states[:, None], copies.tokens] != FORBIDDEN
-        again = np.isin(picks, copies.tokens)  # these stand among the copied ones
+        again = copies.offered(self.vocab_size)[picks]  # these stand among the copied ones
         chance = np.where(again, np.float32(0), chance * factor)
-        tokens = np.broadcast_to(copies.tokens, copied.shape)
+        tokens = np.repeat(copies.tokens[None], len(picks), axis=0)
         return np.concatenate([picks, tokens], axis=1), np.concatenate([chance, copied], axis=1)
-
-    def _row(self, context: list[int]) -> _Row:
-        key = self._model.longest(context)
-        row = self._rows.get(key)
-        if row is None:
-            if len(self._rows) >= self._most_rows:
-                self._rows.clear()
-            chance = self._model.distribution(context)
-            best = _best(chance, min(WIDEST_BEAM, self.vocab_size))
-            row = self._rows[key] = _Row(chance, best, chance[best])
-        return row
 
     def _read_session(self, text: bytes) -> SessionCopies:
         assert self._shares is not None
         return SessionCopies(np.frombuffer(text, dtype=np.int64).tolist(), self._shares)
 
 
-def _best(values: NDArray[np.floating], k: int) -> Integers:
-    """The places of the `k` highest values, in order; of equal ones the first."""
-    top = np.argpartition(-values, k - 1)[:k] if k < len(values) else np.arange(len(values))
-    return np.sort(top)[np.argsort(-values[np.sort(top)], kind="stable")]
-
-
-def _allowed(row: _Row, next_state: NDArray[np.uint8]) -> tuple[Integers, Floats]:
-    """As many of the best tokens that a state allows as `row.best` holds; where there are fewer, some of chance 0."""
+def _allowed(chances: Floats, next_state: NDArray[np.uint8], wanted: int) -> tuple[Integers, Floats]:
+    """The best `wanted` tokens [wanted] that a state allows; where there are fewer, some of chance 0."""
     allowed = np.flatnonzero(next_state)
-    chance = row.chance[allowed]
-    wanted = len(row.best)
+    chance = chances[allowed]
     if len(allowed) > wanted:
-        best = _best(chance, wanted)
+        best = highest(chance, wanted)
         return allowed[best], chance[best]
     picks, padded = np.full(wanted, PAD), np.zeros(wanted, np.float32)
     picks[: len(allowed)], padded[: len(allowed)] = allowed, chance

@@ -78,7 +78,7 @@ def _differences(systems: dict[str, dict[str, Any]]) -> tuple[str, list[tuple[st
     """The name of the reference, and a row of words for each measure that was compared with it."""
     compared = {name: summary["against"] for name, summary in systems.items()}
     reference = next((against["system"] for against in compared.values() if against is not None), "")
-    first = next((against for against in compared.values() if against is not None), {})
+    first: dict[str, Any] = next((against for against in compared.values() if against is not None), {})
     rows = []
     for measure in (measure for measure in first if measure != "system"):
         cells = []

@@ -87,7 +87,7 @@ def summarize(questions: Questions, answers: Answers, *, seed: int) -> dict[str,
     """
     masks = slices(questions)
     of_questions, of_targets = columns_of_questions(answers), columns_of_targets(questions, answers)
-    parts = []
+    parts: list[Part] = []
     for name, mask in ((None, _everything(questions)), *masks.items()):
         parts += _sums(questions, of_questions, name, mask.questions, questions.session)
         if mask.targets is not None:

@@ -27,8 +27,9 @@ class SystemSession(Protocol):
 class System(Protocol):
     """A model or a baseline."""
 
-    nbytes: int | None
-    """What it takes to store it, in bytes (see `docs/evaluation.md`); None where that means nothing."""
+    @property
+    def nbytes(self) -> int | None:
+        """What it takes to store it, in bytes (see `docs/evaluation.md`); None where that means nothing."""
 
     def start(self) -> SystemSession:
         """An empty session."""

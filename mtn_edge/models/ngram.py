@@ -8,7 +8,8 @@ Each order k > 1 is a sparse matrix: one row for each gram of order k - 1 (its c
 the tokens that follow, ascending, each with its share alpha. So a gram's number in its order is also the number of the
 row that it is the context of, and
 
-    p_k(w | h) = alpha_k(h, w) + gamma_k(h) * p_(k-1)(w | h without its first token),    gamma_k(h) = 1 - sum of the row.
+    p_k(w | h) = alpha_k(h, w) + gamma_k(h) * p_(k-1)(w | h without its first token)
+    gamma_k(h) = 1 - sum of row h
 
 What is pruned is thereby given to the shorter context, and every distribution sums to one. A share is stored as one
 byte: the number of one of 256 values in equal ratios.
@@ -273,7 +274,7 @@ def _shares(grams: Grams) -> NDArray[np.float64]:
     total = np.add.reduceat(grams.adjusted, first) if len(first) else np.zeros(0, np.int64)
     lengths = np.diff(np.append(first, len(context)))
     discount = np.array([0.0, *_discounts(grams.adjusted)])[np.minimum(grams.adjusted, 3)]
-    return (grams.adjusted - discount) / np.repeat(total, lengths)
+    return np.asarray((grams.adjusted - discount) / np.repeat(total, lengths))
 
 
 def _discounts(counts: Integers) -> tuple[float, float, float]:
