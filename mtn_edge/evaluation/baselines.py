@@ -15,7 +15,7 @@ from mtn_edge.evaluation.lists import (
     MostPopularWithTerms,
     Popularity,
 )
-from mtn_edge.evaluation.ngram_system import estimate_ngram, ngram_system, weigh_copying
+from mtn_edge.evaluation.ngram_system import choose_shares, estimate_ngram, ngram_system
 from mtn_edge.evaluation.systems import System
 from mtn_edge.models.ngram import NGram
 
@@ -50,7 +50,7 @@ def _ngram(evidence: Evidence) -> System:
 
 def _ngram_and_copying(evidence: Evidence) -> System:
     tokenizer = evidence.dataset.tokenizer
-    shares = weigh_copying(evidence.ngram, evidence.dataset.sessions("valid"), tokenizer)
+    shares = choose_shares(evidence.ngram, evidence.dataset.sessions("valid"), tokenizer)
     return ngram_system(evidence.ngram, tokenizer, shares)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtn_edge.data.batches import TokenizedSessions
+from mtn_edge.evaluation import metrics
 from mtn_edge.evaluation.copying import SessionCopies, Shares
 from mtn_edge.evaluation.ngram_engine import NgramEngine
+from mtn_edge.evaluation.prefixes import prefix_lengths
 from mtn_edge.evaluation.systems import Model
 from mtn_edge.models.ngram import NGram, count_grams, fit
 from mtn_edge.runtime.blocklist import Blocklist
@@ -18,10 +21,14 @@ from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.tokenizer import BOS, EOS, Tokenizer
 
+FACTORS = (1.0, 0.5, 0.25)
+"""Factors of all shares that are tried."""
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 """Shares of copying that are tried."""
 WEIGHED_QUERIES = 5000
-"""Queries of the validation split at most on which they are tried."""
+"""Queries of the validation split at most on which shares are tried."""
+RANKED_QUERIES = 200
+"""Queries of the validation split at most on which factors are tried."""
 
 
 def estimate_ngram(sessions: Sequence[Sequence[str]], tokenizer: Tokenizer, max_bytes: int | None) -> NGram:
@@ -40,6 +47,39 @@ def ngram_system(model: NGram, tokenizer: Tokenizer, shares: Shares | None = Non
         decoding=Decoding(),
     )
     return Model(suggester, model.nbytes)
+
+
+def choose_shares(model: NGram, sessions: Sequence[Sequence[str]], tokenizer: Tokenizer) -> Shares:
+    """How much `ngram+copy` copies: the shares that are most likely, times the factor that ranks best.
+
+    A search looks for the most probable text, and what is right on the average copies too much for that.
+
+    Args:
+        model: the n-gram.
+        sessions: the validation split.
+        tokenizer: of both.
+    """
+    likely = weigh_copying(model, sessions, tokenizer)
+    if not any(likely):
+        return likely
+    asked = [session for session in sessions if len(session) > 1]
+    tried = [(likely[0] * factor, likely[1] * factor, likely[2] * factor) for factor in FACTORS]
+    return max(tried, key=lambda shares: _gain(ngram_system(model, tokenizer, shares), asked))
+
+
+def _gain(system: Model, sessions: Sequence[Sequence[str]]) -> float:
+    """Sum of 1/rank of completing the second and later queries of sessions, the first `RANKED_QUERIES` or so."""
+    ranks: list[int] = []
+    asked = 0
+    for queries in sessions:
+        if asked >= RANKED_QUERIES:
+            break
+        session = system.start()
+        for last, query in pairwise(queries):
+            session.append(last)
+            asked += 1
+            ranks += [metrics.rank(query, session.candidates(query[:length])) for length in prefix_lengths(query)]
+    return float(metrics.reciprocal(np.array(ranks, dtype=np.int64)).sum())
 
 
 def weigh_copying(model: NGram, sessions: Sequence[Sequence[str]], tokenizer: Tokenizer) -> Shares:

@@ -124,23 +124,21 @@ class NGram:
         chance = self.unigram[tokens]
         for order, rows in enumerate(self._rows):
             row = contexts[:, order]
-            known = row >= 0
-            place = rows.find(row, tokens)
-            alpha = np.where(place >= 0, rows.alpha[place], 0) if len(rows.alpha) else np.zeros_like(chance)
-            chance = np.where(known, alpha + np.where(known, rows.gamma[row], 1) * chance, chance)
-        return chance.astype(np.float32)
+            chance = rows.alpha[rows.find(row, tokens)] + rows.gamma[row] * chance
+        return chance
 
 
 class _Rows:
-    """A level, ready to be looked up."""
+    """A level, ready to be looked up; the last share and the last gamma are those of what is not there (-1)."""
 
     def __init__(self, level: Level, vocab_size: int) -> None:
         self.sizes = level.sizes
         self.offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(level.sizes, dtype=np.int64)])
         self.tokens = level.tokens
-        self.alpha = level.values[level.codes]
+        self.alpha = np.append(level.values[level.codes], np.float32(0))
         row = np.repeat(np.arange(len(level.sizes)), level.sizes)
-        self.gamma = (1 - np.bincount(row, self.alpha, len(level.sizes))).astype(np.float32)
+        gamma = 1 - np.bincount(row, self.alpha[:-1], len(level.sizes))
+        self.gamma = np.append(gamma, 1).astype(np.float32)
         self._vocab_size = vocab_size
         self._keys = row * vocab_size + level.tokens  # ascending
 
