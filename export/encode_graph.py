@@ -1,18 +1,20 @@
 """`encode.onnx`: one more query of a session, at the price of one query encoding.
 
 Contract: input `embedded` float32 [t, d] (the query's tokens, from `suggest.onnx`, which alone holds the table), and
-the parts of the session's state that it needs; outputs `new_` and the name of each part. `session_keys` and
-`session_values` float32 [Ls, h, q, e] (q = queries so far with the start query, 0 for the start query itself) become
-[Ls, h, q + 1, e]; `memory_keys` and `memory_values` float32 [Ld, h, m, e] grow by t tokens (memory `all`) or are
-replaced by them (`last`, no input then).
+the parts of the session's state that it needs (`export.contract.state_parts`); outputs `new_` and the name of each
+part. For the MTN `session_keys` and `session_values` float32 [Ls, h, q, e] (q = queries so far with the start query, 0
+for the start query itself) become [Ls, h, q + 1, e]; `memory_keys` and `memory_values` float32 [Ld, h, m, e] grow by t
+tokens (memory `all`) or are replaced by them (`last`, no input then).
 
-Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers, d width, h heads, e = d/h.
+Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers
+with weights of their own, d width, h heads, e = d/h.
 """
 
 from __future__ import annotations
 
 import onnx
 
+from export import rival_encoders
 from export.graph_builder import FLOAT, GraphBuilder, Shape
 from export.graph_layers import Layers
 from mtn_edge.config import ModelConfig
@@ -20,7 +22,7 @@ from quantize.plan import Weights
 
 
 def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
-    """The graph of `MTN.append`.
+    """The graph of a network's `append`.
 
     Args:
         config: the model.
@@ -28,32 +30,42 @@ def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     """
     graph = GraphBuilder("encode")
     layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
-    h, e = config.heads, config.d_model // config.heads
-    embedded = graph.input("embedded", FLOAT, ["t", config.d_model])
+    graph.input("embedded", FLOAT, ["t", config.d_model])
+    match config.arch:
+        case "mtn":
+            _encode_mtn(layers, config)
+        case "transformer":
+            rival_encoders.encode_transformer(layers, config, weights)
+        case "seq2seq":
+            rival_encoders.encode_seq2seq(layers, config, weights)
+        case "hred":
+            rival_encoders.encode_hred(layers, config)
+        case "tail-lstm":
+            rival_encoders.encode_tail_lstm(layers, config)
+    return graph.model()
+
+
+def _encode_mtn(layers: Layers, config: ModelConfig) -> None:
+    graph, h, e = layers.graph, config.heads, config.d_model // config.heads
     cache_shape: Shape = [config.session_layers, h, "q", e]
     session_keys = graph.input("session_keys", FLOAT, cache_shape)
     session_values = graph.input("session_values", FLOAT, cache_shape)
 
-    count = graph.node("Shape", embedded, start=0, end=1)  # [1]
-    encoded = _encode_query(layers, config, embedded, count)  # [1, t, d]
+    count = graph.node("Shape", "embedded", start=0, end=1)  # [1]
+    encoded = _encode_query(layers, config, "embedded", count)  # [1, t, d]
     summary = _project(layers, config, encoded, count)  # [1, d]
     state, new_keys, new_values = _encode_session(layers, config, summary, session_keys, session_values)
     refined = graph.node("Add", encoded, state)  # [1, t, d] + [1, 1, d]
 
-    keys_values = layers.product(refined, "memory.kv")  # [1, t, Ld * 2 * d]
-    keys_values = graph.node("Reshape", keys_values, graph.integers(-1, config.decoder_layers, 2, h, e))
-    keys_values = graph.node("Transpose", keys_values, perm=[2, 1, 3, 0, 4])  # [2, Ld, h, t, e]
-    memory_shape: Shape = [config.decoder_layers, h, "m", e]
-    new_memory_shape: Shape = [config.decoder_layers, h, "m + t", e]
-    for name, part in zip(("memory_keys", "memory_values"), graph.split(keys_values, 2, axis=0), strict=True):
-        new = graph.node("Squeeze", part, graph.integers(0))
+    memory_shape: Shape = [config.decoder_weights, h, "m", e]
+    new_memory_shape: Shape = [config.decoder_weights, h, "m + t", e]
+    for name, new in zip(("memory_keys", "memory_values"), layers.memory(refined, config.decoder_weights), strict=True):
         if config.memory == "all":
             new = graph.node("Concat", graph.input(name, FLOAT, memory_shape), new, axis=2)
         graph.output(new, f"new_{name}", FLOAT, new_memory_shape)
     new_shape: Shape = [config.session_layers, h, "q + 1", e]
     graph.output(_stack(graph, new_keys), "new_session_keys", FLOAT, new_shape)
     graph.output(_stack(graph, new_values), "new_session_values", FLOAT, new_shape)
-    return graph.model()
 
 
 def _encode_query(layers: Layers, config: ModelConfig, embedded: str, count: str) -> str:

@@ -43,6 +43,10 @@ class Layers:
     def __init__(self, graph: GraphBuilder, weights: Weights, *, heads: int, norm: Literal["pre", "post"]) -> None:
         self.graph, self.weights, self.heads, self.norm = graph, weights, heads, norm
 
+    def inside(self, body: GraphBuilder) -> Layers:
+        """The same layers for the body of a loop of this graph."""
+        return Layers(body, self.weights, heads=self.heads, norm=self.norm)
+
     def tensor(self, name: str) -> str:
         """A float32 tensor as a constant."""
         value = self.weights[name]
@@ -74,7 +78,9 @@ class Layers:
         return graph.node("DequantizeLinear", rows, scale, axis=0)
 
     def scores(self, x: str) -> str:
-        """Scores of all tokens from states `x` [n, d]: [n, v]."""
+        """Scores of all tokens from states `x` [n, d]: [n, v]; by an output layer of their own where there is one."""
+        if "scores.weight" in self.weights:
+            return self.product(x, "scores")
         graph, table = self.graph, self.weights["embedding.weight"]
         # The table is stored once, by rows as the embedding reads it; the runtime transposes it when it loads the
         # graph. Stored by columns it would be slow to read: 18 µs for 8 tokens instead of 1.
@@ -138,11 +144,53 @@ class Layers:
         keys, values = present or ("", "")
         return self.product(attended, f"{name}.out"), keys, values
 
+    def ssru(self, x: str, name: str, cell: str) -> tuple[str, str]:
+        """A simple recurrent unit on the newest token of each row: `x` [1, r, d], `cell` [r, d] to the same two."""
+        graph = self.graph
+        forget = graph.node("Sigmoid", self.product(x, f"{name}.forget"))
+        candidate = self.product(x, f"{name}.candidate")
+        # f c + (1 - f) w = w + f (c - w)
+        kept = graph.node("Mul", forget, graph.node("Sub", cell, candidate))
+        new = graph.node("Add", candidate, kept)  # [1, r, d]
+        return graph.node("Relu", new), graph.node("Squeeze", new, graph.integers(0))
+
     def cross_attention(self, x: str, name: str, keys: str, values: str) -> str:
         """Multi-head attention of `x` [1, t, d] to keys and values [1, h, m, e]."""
         query = self.product(x, f"{name}.query")
         attended = self.graph.node("MultiHeadAttention", query, keys, values, domain=CONTRIB, num_heads=self.heads)
         return self.product(attended, f"{name}.out")
+
+    def memory(self, x: str, layers: int) -> tuple[str, str]:
+        """Cross-attention keys and values [layers, h, t, e] of what is attended to, `x` [1, t, d]."""
+        graph = self.graph
+        both = self.product(x, "memory.kv")  # [1, t, layers * 2 * d]
+        both = graph.node("Squeeze", both, graph.integers(0))
+        both = graph.node("Reshape", both, graph.integers(0, layers, 2, self.heads, -1))
+        both = graph.node("Transpose", both, perm=[2, 1, 3, 0, 4])  # [2, layers, h, t, e]
+        keys, values = (graph.node("Squeeze", part, graph.integers(0)) for part in graph.split(both, 2, axis=0))
+        return keys, values
+
+    def gru(self, x: str, hidden: str, name: str) -> str:
+        """One step of a GRU: `x` [r, w] and `hidden` [r, U] to the new state [r, U] (PyTorch's gates: r, z, n)."""
+        graph = self.graph
+        of_x = graph.split(self.product(x, f"{name}.input"), 3, axis=-1)
+        of_hidden = graph.split(self.product(hidden, f"{name}.hidden"), 3, axis=-1)
+        reset, keep = (
+            graph.node("Sigmoid", graph.node("Add", a, b)) for a, b in zip(of_x[:2], of_hidden[:2], strict=True)
+        )
+        new = graph.node("Tanh", graph.node("Add", of_x[2], graph.node("Mul", reset, of_hidden[2])))
+        # (1 - z) n + z h = n + z (h - n)
+        return graph.node("Add", new, graph.node("Mul", keep, graph.node("Sub", hidden, new)))
+
+    def lstm(self, x: str, hidden: str, cell: str, name: str) -> tuple[str, str]:
+        """One step of an LSTM: `x` [r, w], `hidden` and `cell` [r, U] to the new two (PyTorch's gates: i, f, g, o)."""
+        graph = self.graph
+        gates = graph.node("Add", self.product(x, f"{name}.input"), self.product(hidden, f"{name}.hidden"))
+        enter, forget, candidate, leave = graph.split(gates, 4, axis=-1)
+        kept = graph.node("Mul", graph.node("Sigmoid", forget), cell)
+        added = graph.node("Mul", graph.node("Sigmoid", enter), graph.node("Tanh", candidate))
+        new = graph.node("Add", kept, added)
+        return graph.node("Mul", graph.node("Sigmoid", leave), graph.node("Tanh", new)), new
 
     def feed_forward(self, x: str, name: str) -> str:
         """Two products with a ReLU between: any [..., d] to the same."""
@@ -156,6 +204,22 @@ class Layers:
         stream = self.join(attended, stream, f"{name}.attention_norm", f"{name}.feed_forward_norm")
         changed = self.feed_forward(stream.normed, f"{name}.feed_forward")
         return self.join(changed, stream, f"{name}.feed_forward_norm", following), keys, values
+
+    def decoder_rest(self, mixed: str, stream: Stream, name: str, following: str, memory: tuple[str, str]) -> Stream:
+        """What follows the first block of a decoder layer: cross-attention and feed-forward on [1, t, d].
+
+        Args:
+            mixed: output of the first block, before its residual sum.
+            stream: what that block got.
+            name: the layer's weights.
+            following: the normalisation after the layer.
+            memory: keys and values [1, h, m, e].
+        """
+        stream = self.join(mixed, stream, f"{name}.attention_norm", f"{name}.cross_attention_norm")
+        attended = self.cross_attention(stream.normed, f"{name}.cross_attention", *memory)
+        stream = self.join(attended, stream, f"{name}.cross_attention_norm", f"{name}.feed_forward_norm")
+        changed = self.feed_forward(stream.normed, f"{name}.feed_forward")
+        return self.join(changed, stream, f"{name}.feed_forward_norm", following)
 
     def _skip_norm(self, x: str, addend: str, norm: str) -> Stream:
         """The sum and its normalisation in one node."""
@@ -171,6 +235,17 @@ class Layers:
             epsilon=EPSILON,
         )
         return Stream(normed, total)
+
+
+def numbers(graph: GraphBuilder, count: str) -> str:
+    """0, 1, ... as int64 [count]; `count` is an int64 [1]."""
+    return graph.node("Range", graph.integer(0), graph.node("Squeeze", count), graph.integer(1))
+
+
+def filled(graph: GraphBuilder, value: float, *sides: str) -> str:
+    """A float32 tensor of one value; each of `sides` is an int64 [1]."""
+    shape = graph.node("Concat", *sides, axis=0) if len(sides) > 1 else sides[0]
+    return graph.node("Expand", graph.constant(np.array(value, dtype=np.float32)), shape)
 
 
 def zeros(graph: GraphBuilder, *shape: int) -> str:

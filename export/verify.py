@@ -12,6 +12,7 @@ from typing import Any
 
 from export import golden, parity
 from export.checks import Check, at_most, equal
+from export.contract import contract
 from mtn_edge.errors import UserError
 from mtn_edge.runtime.bundle import Bundle
 from mtn_edge.runtime.suggester import Suggester
@@ -53,40 +54,6 @@ def verify_bundle(path: Path) -> list[Check]:
     failed = [gate["name"] for gate in bundle.manifest["gates"] if not gate["ok"]]
     checks.append(at_most("gates that failed when it was made", len(failed), 0))
     return checks
-
-
-def contract(model: dict[str, Any]) -> dict[str, dict[str, tuple[str, list[int | str]]]]:
-    """Inputs and outputs of the graphs of a model: name to element type and shape, a letter for a dynamic axis."""
-    layers, decoder, h = model["session_layers"], model["decoder_layers"], model["heads"]
-    e = model["d_model"] // h
-    real = "tensor(float)"
-    memory = (real, [decoder, h, "m", e])
-    return {
-        "encode.onnx": {
-            "embedded": (real, ["t", model["d_model"]]),
-            "session_keys": (real, [layers, h, "q", e]),
-            "session_values": (real, [layers, h, "q", e]),
-            **({"memory_keys": memory, "memory_values": memory} if model["memory"] == "all" else {}),
-            "new_memory_keys": (real, [decoder, h, "m + t", e]),
-            "new_memory_values": (real, [decoder, h, "m + t", e]),
-            "new_session_keys": (real, [layers, h, "q + 1", e]),
-            "new_session_values": (real, [layers, h, "q + 1", e]),
-        },
-        "suggest.onnx": {
-            "memory_keys": memory,
-            "memory_values": memory,
-            "start_tokens": ("tensor(int64)", ["f"]),
-            "next_state": ("tensor(uint8)", ["S", model["vocab_size"]]),
-            "start_state": ("tensor(int64)", [1]),
-            "beam": ("tensor(int64)", [1]),
-            "max_steps": ("tensor(int64)", []),
-            "floor": (real, []),
-            "tokens": ("tensor(int64)", ["beam", "steps"]),
-            "scores": (real, ["beam"]),
-            "mass": (real, []),
-            "embedded": (real, ["f", model["d_model"]]),
-        },
-    }
 
 
 def _check_version() -> Check:

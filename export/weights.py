@@ -17,16 +17,18 @@ Tensors = dict[str, NDArray[np.float32]]
 
 
 def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig) -> Tensors:
-    """Lays out the state of an MTN for the graphs.
+    """Lays out the state of a network for the graphs.
 
-    - The tied table comes out as `embedding.weight` [d, v], as the output product wants it, times sqrt(d), as the
-      embedding wants it; what the output product gets too much is taken out of the decoder's last normalisation.
+    - The table comes out as `embedding.weight` [d, v], as the output product wants it, times sqrt(d), as the embedding
+      wants it; what a tied output gets too much is taken out of the decoder's last normalisation (recurrent decoders
+      scale their states, see `export.cells`).
     - Linear maps are transposed to [inputs, outputs].
     - The cross-attention keys and values of all decoder layers are one map, `memory.kv` [d, L * 2d].
     - The query projection is [1, T] (position) or [T * d, d] (full).
+    - A recurrent layer is two maps, `.input` and `.hidden`; an output layer that is no table is `scores`.
 
     Args:
-        state: tensors of `MTN.state_dict()` by name.
+        state: tensors of the network's `state_dict()` by name.
         config: the model they belong to.
     """
     tensors: Tensors = {}
@@ -39,15 +41,25 @@ def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig)
         elif name == "projection.weight":
             tensors[name] = tensor.reshape(-1, config.d_model) if config.projection == "full" else tensor[None]
         elif tensor.ndim == 2 and "_positions." not in name:
-            tensors[name] = tensor.T
+            tensors[_named(name, config)] = tensor.T
         else:
-            tensors[name] = tensor
-    tensors["memory.kv.weight"] = np.concatenate(cross["weight"], axis=1)
-    tensors["memory.kv.bias"] = np.concatenate(cross["bias"])
-    for part in ("weight", "bias"):
-        name = f"{last_decoder_norm(config)}.{part}"
-        tensors[name] = tensors[name] / np.float32(math.sqrt(config.d_model))
+            tensors[_named(name, config)] = tensor
+    if cross["weight"]:
+        tensors["memory.kv.weight"] = np.concatenate(cross["weight"], axis=1)
+        tensors["memory.kv.bias"] = np.concatenate(cross["bias"])
+        for part in ("weight", "bias"):
+            name = f"{last_decoder_norm(config)}.{part}"
+            tensors[name] = tensors[name] / np.float32(math.sqrt(config.d_model))
     return {name: np.ascontiguousarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
+
+
+def _named(name: str, config: ModelConfig) -> str:
+    """`decoder.weight_ih_l0` is `decoder.input.weight` in the graphs; the tail model's `output` is `scores`."""
+    layer, _, parameter = name.rpartition(".")
+    if parameter.endswith("_l0"):
+        kind, _, side = parameter.removesuffix("_l0").partition("_")
+        return f"{layer}.{'input' if side == 'ih' else 'hidden'}.{kind}"
+    return f"scores.{parameter}" if config.arch == "tail-lstm" and layer == "output" else name
 
 
 def last_decoder_norm(config: ModelConfig) -> str:

@@ -60,6 +60,11 @@ class ModelConfig:
     dropout: float = 0.1
     """Probability of dropping a sub-layer's output unit in training; 0.3 for a few thousand sessions."""
 
+    @property
+    def decoder_weights(self) -> int:
+        """How many decoder layers have weights of their own."""
+        return 1 if self.arch == "mtn" and self.share_decoder else self.decoder_layers
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -97,26 +102,59 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
 
 
-def preset(name: str) -> Config:
+def preset(name: str, arch: str = "mtn") -> Config:
     """The settings of a preset: `tiny` (phones), `small`, `base` (servers and teachers).
+
+    Args:
+        name: the preset.
+        arch: the network; a rival gets the size at which it has as many parameters as the MTN of that preset, within
+            2 %, with 4,096 tokens (`models.build.match_parameters` finds it for other vocabularies).
 
     Raises:
         UserError: no such preset.
     """
     match name:
         case "tiny":
-            return Config()
+            config = Config()
         case "small":
-            return Config(
+            config = Config(
                 model=ModelConfig(d_model=256, ffn=1024, query_layers=3, session_layers=2, decoder_layers=2),
                 train=TrainConfig(learning_rate=1e-3, warmup_steps=400),
             )
         case "base":
-            return Config(
+            config = Config(
                 model=ModelConfig(d_model=512, heads=8, ffn=2048, query_layers=6, session_layers=2, decoder_layers=4),
                 train=TrainConfig(learning_rate=5e-4, warmup_steps=1000),
             )
-    raise UserError(f"`--preset {name}` is unknown", code="unknown-preset", hint="take one of tiny, small, base")
+        case _:
+            raise UserError(
+                f"`--preset {name}` is unknown", code="unknown-preset", hint="take one of tiny, small, base"
+            )
+    sizes = [f"model.{key}={size}" for key, size in _SIZES[name].get(arch, {}).items()]
+    return override(config, [f"model.arch={arch}", *sizes])
+
+
+_SIZES: dict[str, dict[str, dict[str, int]]] = {
+    "tiny": {
+        "transformer": {"ffn": 488},
+        "seq2seq": {"units": 284},
+        "hred": {"units": 228},
+        "tail-lstm": {"d_model": 64, "units": 216},
+    },
+    "small": {
+        "transformer": {"ffn": 1012},
+        "seq2seq": {"units": 752},
+        "hred": {"units": 604},
+        "tail-lstm": {"d_model": 64, "units": 852},
+    },
+    "base": {
+        "transformer": {"ffn": 2040},
+        "seq2seq": {"units": 2052},
+        "hred": {"units": 1640},
+        "tail-lstm": {"d_model": 64, "units": 2784},
+    },
+}
+"""Sizes of the rivals in each preset, where they differ from the MTN's."""
 
 
 def load_config(path: Path, base: Config) -> Config:
@@ -192,6 +230,8 @@ def check(config: Config) -> Config:
             raise _bad_value(name, value, "at least 1")
     if model.d_model % model.heads:
         raise _bad_value("model.d_model", model.d_model, f"a multiple of model.heads ({model.heads})")
+    if model.share_decoder and model.norm == "post":
+        raise _bad_value("model.share_decoder", True, "false with model.norm post, whose last layer is scaled apart")
     if model.max_queries < 2:
         raise _bad_value("model.max_queries", model.max_queries, "at least 2")
     for name, rate in {"model.dropout": model.dropout, "train.label_smoothing": train.label_smoothing}.items():

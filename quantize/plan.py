@@ -20,12 +20,13 @@ Weights = dict[str, NDArray[np.float32] | Int8Weight]
 """Tensors by name: matrices [i, o] as float32 or int8, everything else float32."""
 
 GROUPS = {
-    "embedding": "embedding.",
-    "query_encoder": "query_layers.",
-    "projection": "projection.",
-    "session_encoder": "session_layers.",
-    "memory": "memory.",
-    "decoder": "decoder_layers.",
+    "embedding": ("embedding.",),
+    "query_encoder": ("query_layers.", "query_encoder.", "encoder_layers.", "encoder.", "context."),
+    "projection": ("projection.",),
+    "session_encoder": ("session_layers.", "session_encoder."),
+    "memory": ("memory.", "bridge.", "output_session."),
+    "decoder": ("decoder_layers.", "decoder.", "lstm.", "attention.", "output.", "output_embedding."),
+    "output": ("scores.",),
 }
 """Groups of matrices, and how the names of their tensors begin."""
 KEPT = ("norms", "biases", "positions")
@@ -44,8 +45,8 @@ def group_of(name: str) -> str:
         return "norms"
     if "_positions." in name:
         return "positions"
-    for group, beginning in GROUPS.items():
-        if name.startswith(beginning):
+    for group, beginnings in GROUPS.items():
+        if name.startswith(beginnings):
             return group
     raise ValueError(f"tensor `{name}` belongs to no group of {', '.join(GROUPS)}")
 

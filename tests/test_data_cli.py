@@ -77,7 +77,7 @@ def test_usage_faults_exit_2(folder: Path) -> None:
         assert data("prepare", folder / "log.tsv", "-o", folder / "new", *wrong).returncode == 2
     assert data("synth", "-o", folder / "new.tsv", "--sessions", "0").returncode == 2
     assert data("prepare", folder / "log.tsv").returncode == 2
-    assert sorted(entry.name for entry in folder.iterdir()) == ["dataset", "log.tsv"]
+    assert sorted(entry.name for entry in folder.iterdir()) == ["dataset", "log.oracle.jsonl", "log.tsv"]
 
 
 def test_stats_as_words_and_as_a_document(folder: Path) -> None:

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,8 +20,10 @@ from export.graphs import build_graphs  # noqa: E402
 from export.parity import random_session, state_of  # noqa: E402
 from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint, PrefixConstraint  # noqa: E402
 from mtn_edge.decoding.torch_engine import TorchEngine  # noqa: E402
-from mtn_edge.models.build import build  # noqa: E402
+from mtn_edge.models.build import Network, build  # noqa: E402
 from mtn_edge.models.mtn import MTN  # noqa: E402
+from mtn_edge.models.tail_lstm import TailLSTM  # noqa: E402
+from mtn_edge.models.transformer import Transformer  # noqa: E402
 from mtn_edge.runtime.engine import DEAD, IMPOSSIBLE, NO_FLOOR, Hypotheses, OnnxEngine  # noqa: E402
 from mtn_edge.tokenizer import BOS, EOS, PAD  # noqa: E402
 from quantize.plan import uniform_plan  # noqa: E402
@@ -31,10 +33,20 @@ MOST = 9
 WORDS = (b"new", b" york", b" ho", b"tels", b"ne", b"w ", b"ork", b" new", b" h")
 SPELT = [b"", b"", b"", *(bytes([byte]) for byte in range(256)), *WORDS]
 SPELT += [b"word%d" % number for number in range(SIZES["vocab_size"] - len(SPELT))]
-KINDS = [
-    *itertools.product(["pre", "post"], ["all", "last"], [1, 2], ["position"]),
-    ("pre", "all", 1, "full"),
-    ("post", "last", 2, "full"),
+KINDS: list[dict[str, Any]] = [
+    *(
+        {"norm": norm, "memory": memory, "decoder_layers": layers}
+        for norm, memory, layers in itertools.product(["pre", "post"], ["all", "last"], [1, 2])
+    ),
+    {"decoder_layers": 1, "projection": "full"},
+    {"norm": "post", "memory": "last", "projection": "full"},
+    {"mixer": "ssru"},
+    {"mixer": "ssru", "norm": "post", "memory": "last"},
+    {"share_decoder": True, "decoder_layers": 3},
+    {"share_decoder": True, "mixer": "ssru"},
+    {"arch": "transformer", "max_session_tokens": 20},
+    {"arch": "transformer", "norm": "post", "decoder_layers": 1},
+    *({"arch": arch, "units": 40} for arch in ("seq2seq", "hred", "tail-lstm")),
 ]
 BEAMS = (1, 4, 8, 16)
 PREFIXES = ("", "ne", "new ", "new york ho", "new new new h")
@@ -59,26 +71,35 @@ class Pair(NamedTuple):
     """One model on both engines."""
 
     config: ModelConfig
-    model: MTN
+    model: Network
     pytorch: TorchEngine
     graph: OnnxEngine
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: "-".join(map(str, kind)))
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
 def pair(request, tmp_path_factory):
-    norm, memory, decoder_layers, projection = request.param
-    config = ModelConfig(**SIZES, norm=norm, memory=memory, decoder_layers=decoder_layers, projection=projection)
+    config = ModelConfig(**SIZES, **request.param)
     torch.manual_seed(11)
     model = build(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter) * (1 + parameter.std(correction=0)))
-        last = model.decoder_norm if norm == "pre" else model.decoder_layers[-1].feed_forward_norm
-        last.bias += 3 * model.embedding.weight[EOS]
+        _expect_the_end(model, config)
     folder = tmp_path_factory.mktemp("graphs")
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     build_graphs(state, config, uniform_plan("fp32")).save(folder)
     return Pair(config, model, TorchEngine(model), OnnxEngine(folder, asdict(config)))
+
+
+def _expect_the_end(model: Network, config: ModelConfig) -> None:
+    """Makes `<eos>` probable everywhere, so that hypotheses end."""
+    if isinstance(model, TailLSTM):
+        model.output.bias[EOS] += 3
+    elif isinstance(model, MTN | Transformer):
+        last = model.decoder_norm if config.norm == "pre" else model.decoder_layers[-1].feed_forward_norm
+        last.bias += 3 * model.embedding.weight[EOS]
+    else:
+        model.output.bias += 3 * model.embedding.weight[EOS]
 
 
 def typed(prefix: str) -> Constraint:
@@ -155,7 +176,7 @@ def test_graph_is_reference_for_any_request(pair, text, beam, queries, floor, st
     assert_same(*both(pair, session, constraint, beam=beam, max_steps=steps, floor=floor))
 
 
-def next_log_probabilities(model: MTN, session: list[list[int]], target: list[int]) -> np.ndarray:
+def next_log_probabilities(model: Network, session: list[list[int]], target: list[int]) -> np.ndarray:
     """Log p(next token) [u + 1, v] along `target`, by the training pass on the whole session: nothing is cached."""
     queries = [[BOS], *session]
     source = torch.full((1, len(queries), max(map(len, queries))), PAD)
@@ -164,7 +185,7 @@ def next_log_probabilities(model: MTN, session: list[list[int]], target: list[in
     target_in = torch.full((1, len(queries), len(target) + 1), PAD)
     target_in[0, -1] = torch.tensor([BOS, *target])
     with torch.inference_mode():
-        return model.logits(model(source, target_in))[0, -1].log_softmax(-1).numpy()
+        return model.logits(model.states(source, target_in)).log_softmax(-1).numpy()
 
 
 @pytest.mark.parametrize("queries", [0, 1, 3, 5])
@@ -233,8 +254,7 @@ def test_embeddings_come_with_the_search(pair):
         (embedded,) = pair.graph._suggest.run(
             ["embedded"],
             {
-                "memory_keys": state["memory_keys"],
-                "memory_values": state["memory_values"],
+                **{name: part for name, part in state.items() if name.startswith("memory_")},
                 "start_tokens": tokens,
                 "next_state": typed("").next_state,
                 "start_state": np.array([0], dtype=np.int64),

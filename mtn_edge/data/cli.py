@@ -32,6 +32,14 @@ class SplitBy(StrEnum):
     hash = "hash"
 
 
+class CoverageName(StrEnum):
+    """Sessions that an oracle's file covers."""
+
+    test = "test"
+    all = "all"
+    none = "none"
+
+
 @app.command()
 def prepare(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG", help="Log files, plain or gzip.")],
@@ -73,22 +81,29 @@ def prepare(
 @app.command()
 def synth(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.tsv", help="The new log.")],
-    sessions: Annotated[int, typer.Option(min=1, help="How many sessions to simulate.")],
+    sessions: Annotated[int | None, typer.Option(min=1, help="How many sessions to simulate.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Or: rows of the log at least.")] = None,
+    difficulty: Annotated[
+        float, typer.Option(help="Above 0: near 0 sessions follow their usual course, large ones are noise.")
+    ] = 1.0,
+    oracle: Annotated[
+        CoverageName,
+        typer.Option(help="Sessions that FILE.oracle.jsonl has the exact answers for; test: the last ones."),
+    ] = CoverageName.test,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
     force: console.ForceFlag = False,
     as_json: console.JsonFlag = False,
     verbose: console.VerboseFlag = False,  # noqa: ARG001 (read by the entry point)
 ) -> None:
-    """Write a simulated search log in the AOL format."""
-    from mtn_edge.data.synthetic_log import write_log
+    """Write a simulated search log in the AOL format, and beside it the best answers that any system could give."""
+    if (sessions is None) == (rows is None):
+        raise typer.BadParameter("give exactly one of them", param_hint="--sessions, --rows")
+    _need("data synth", {"pyarrow": "pyarrow"})
+    from mtn_edge.data.synthetic_log import LogSettings, log_words, write_log
 
-    made = write_log(output, sessions, seed, force=force)
-    console.emit(
-        made,
-        as_json=as_json,
-        words=f"{output}: {made['rows']:,} rows of {made['queries']:,} queries in {made['sessions']:,} sessions"
-        f" of {made['users']:,} users",
-    )
+    settings = LogSettings(sessions=sessions, rows=rows, seed=seed, difficulty=difficulty, oracle=oracle.value)
+    made = write_log(output, settings, force=force)
+    console.emit(made, as_json=as_json, words=log_words(made, output))
 
 
 @app.command()
@@ -106,6 +121,10 @@ def stats(
 
 
 def _need_engine(purpose: str) -> None:
-    for module, package in {"ibis": "ibis-framework", "duckdb": "duckdb", "pyarrow": "pyarrow"}.items():
+    _need(purpose, {"ibis": "ibis-framework", "duckdb": "duckdb", "pyarrow": "pyarrow"})
+
+
+def _need(purpose: str, packages: dict[str, str]) -> None:
+    for module, package in packages.items():
         if importlib.util.find_spec(module) is None:
             raise missing_extra(package, "train", f"`{purpose}`")

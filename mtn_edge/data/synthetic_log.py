@@ -1,148 +1,173 @@
 """A simulated log in the AOL format: click rows, next pages, empty queries, and the mess of real logs.
 
-Each query of `synthetic.simulate` becomes one row, or more when results are clicked or a next page is asked. A few rows
-are `-`, differ in capitals and blanks, hold made-up addresses and numbers, or are cut short.
+Each query of the simulator becomes one row, or more when results are clicked or a next page is asked. A few rows are
+`-`, differ in capitals and blanks, hold made-up addresses and numbers, or are cut short; none of it changes a session.
+
+Users are drawn in chunks, each from a seed of its own: memory does not grow with the log, a longer log begins with the
+shorter one of the same seed, and the oracle's file can draw any part again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from mtn_edge.data.synthetic import Phrases, Simulation, simulate
+from mtn_edge import console
+from mtn_edge.data.synthetic import World, build
+from mtn_edge.data.synthetic_draw import Sessions, Simulator
+from mtn_edge.data.synthetic_oracle import Coverage, Source, write_oracle
+from mtn_edge.data.synthetic_rows import HEADER, RowWriter
 from mtn_edge.errors import UserError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-HEADER = "AnonID\tQuery\tQueryTime\tItemRank\tClickURL\n"
-FIRST_DAY, DAYS = np.datetime64("2006-03-01", "s"), 92
-CLICKS = (0.45, 0.40, 0.10, 0.05)
-"""Probability of 0, 1, 2, 3 clicks on a query; the first click shares the row of the query."""
-NEXT_PAGE, EMPTY, UNTIDY, PRIVATE, CUT = 0.12, 0.01, 0.03, 0.002, 0.0003
-PAUSE_SECONDS = (15, 400)
-"""Shortest and longest pause between the queries of a session; evenly spread in its logarithm."""
+CHUNK_USERS = 20_000
+FIRST_USER = 1001
 
 
-def write_log(output: Path, sessions: int, seed: int, *, force: bool = False) -> dict[str, int]:
-    """Writes the log of `sessions` simulated sessions and returns what it holds.
+@dataclass(frozen=True, kw_only=True)
+class LogSettings:
+    """What `data synth` may be told; exactly one of `sessions` and `rows`."""
+
+    sessions: int | None = None
+    """How many sessions."""
+    rows: int | None = None
+    """As many sessions as it takes to have so many rows."""
+    seed: int = 1
+    """The same seed gives the same files."""
+    difficulty: float = 1.0
+    """See `synthetic.World`."""
+    oracle: Coverage = "test"
+    """Which sessions the oracle's file covers."""
+
+
+def write_log(output: Path, settings: LogSettings, *, force: bool = False) -> dict[str, Any]:
+    """Writes a simulated log and, beside it, the file of its oracle; returns what they hold.
 
     Args:
         output: a new file.
-        sessions: how many.
-        seed: the same seed gives the same file.
-        force: replace an existing file.
+        settings: see there.
+        force: replace existing files.
 
     Raises:
-        UserError: `output` exists or cannot be written.
+        UserError: a file exists or cannot be written, or the difficulty is no number above 0.
     """
-    if output.is_dir() or (output.exists() and not force):
-        raise UserError(
-            f"`{output}` exists already and nothing is overwritten",
-            code="exists",
-            hint="choose another name with -o" + ("" if output.is_dir() else ", or replace it with --force"),
-        )
-    rng = np.random.default_rng(seed)
-    simulation = simulate(sessions, rng)
-    lines = _lines(simulation, rng)
+    beside = output.with_suffix(".oracle.jsonl")
+    for path in (output, beside):
+        if path.is_dir() or (path.exists() and not force):
+            raise UserError(
+                f"`{path}` exists already and nothing is overwritten",
+                code="exists",
+                hint="choose another name with -o" + ("" if path.is_dir() else ", or replace it with --force"),
+            )
+    chain = build(World(difficulty=settings.difficulty))
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(HEADER)
-                file.writelines(lines)
-            Path(name).chmod(0o644)
-            Path(name).replace(output)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        with ExitStack() as stack:
+            log = stack.enter_context(_partial(output))
+            made = _Log(Simulator(chain), RowWriter(chain), settings)
+            made.write(log)
+            result = made.counts()
+            if settings.oracle == "none":
+                beside.unlink(missing_ok=True)
+            else:
+                file = stack.enter_context(_partial(beside))
+                facts = {"name": output.name, **result, "sha256": made.digest.hexdigest()}
+                result["oracle"] = {
+                    "file": beside.name,
+                    **write_oracle(file, chain, made.again(), made.starts(), settings.oracle, log=facts),
+                }
     except OSError as error:
         raise UserError(
             f"`{output}` cannot be written ({error.strerror})", code="not-writable", hint="choose another file with -o"
         ) from error
-    return {
-        "sessions": sessions,
-        "users": len(np.unique(simulation.user)),
-        "queries": len(simulation.session),
-        "rows": len(lines),
-        "seed": seed,
-    }
+    return result
 
 
-def _lines(simulation: Simulation, rng: np.random.Generator) -> list[str]:
-    """The rows of the log, by user and time."""
-    phrases = Phrases()
-    query = phrases.index(simulation.states)
-    total = len(query)
-    time = _times(simulation, rng)
-    clicks = np.searchsorted(np.cumsum(CLICKS)[:-1], rng.random(total), side="right")
-    pages = (rng.random(total) < NEXT_PAGE).astype(np.int64)
-    copies = np.maximum(clicks, 1) + pages
-    row = np.repeat(np.arange(total), copies)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(copies) - copies, copies)  # 0, 1, ... within a query
-    # A next page comes a few seconds later; clicks bear the time of their query, as in the real logs.
-    is_page = place >= np.maximum(clicks, 1)[row]
-    seconds = time[row] + np.where(is_page, 7, 0)
-    clicked = (place < clicks[row]) & ~is_page
-    rank = np.where(clicked, 1 + 2 * place + rng.integers(0, 2, len(row)), 0)
-    site = rng.integers(0, 400, len(row))
-    stamp = np.datetime_as_string(FIRST_DAY + seconds.astype("timedelta64[s]"), unit="s")
-    user = simulation.user[simulation.session[row]] + 1001
-    mess = rng.random(len(row))
-    private = rng.integers(0, 10_000, len(row))
-    lines: list[str] = []
-    for number, text, moment, position, host, luck, digits in zip(
-        user.tolist(),
-        phrases.texts[query[row]].tolist(),
-        stamp.tolist(),
-        rank.tolist(),
-        site.tolist(),
-        mess.tolist(),
-        private.tolist(),
-        strict=True,
-    ):
-        moment = moment.replace("T", " ")
-        click = f"{position}\thttp://www.site{host}.example" if position else "\t"
-        lines.append(f"{number}\t{_untidy(text, luck)}\t{moment}\t{click}\n")
-        lines += _mess(number, moment, luck, digits)
-    return lines
+def log_words(made: dict[str, Any], output: Path) -> str:
+    """What `write_log` returned, in words."""
+    words = (
+        f"{output}: {made['rows']:,} rows of {made['queries']:,} queries in {made['sessions']:,} sessions"
+        f" of {made['users']:,} users"
+    )
+    if oracle := made.get("oracle"):
+        best = ", ".join(f"{value:.3f} ({task})" for task, value in oracle["mrr@10"].items() if value is not None)
+        words += (
+            f"\n{output.with_name(oracle['file'])}: the best answers in {oracle['sessions']:,} sessions"
+            f"{f'; their MRR@10 is {best}, the ceiling' if best else ''}"
+        )
+    return words
 
 
-def _times(simulation: Simulation, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Seconds since the first day of each query; a user's sessions in turn, on days of their own if possible."""
-    first = np.searchsorted(simulation.user, simulation.user)
-    turn = np.arange(len(simulation.user)) - first
-    of_user = np.bincount(simulation.user)[simulation.user]
-    day = ((turn + rng.random(len(turn))) * DAYS / of_user).astype(np.int64)
-    # Round the clock, with a hump in the evening.
-    second = (rng.normal(17.0, 5.0, len(day)) % 24 * 3600).astype(np.int64)
-    low, high = np.log(PAUSE_SECONDS)
-    pause = np.exp(rng.uniform(low, high, len(simulation.session))).astype(np.int64)
-    begins = np.flatnonzero(np.diff(simulation.session, prepend=-1))
-    elapsed = np.cumsum(pause)
-    elapsed -= np.repeat(elapsed[begins], np.diff([*begins, len(pause)]))
-    return np.asarray((day * 86400 + second)[simulation.session] + elapsed)
+@contextmanager
+def _partial(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when the block ends well, and is removed otherwise."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
-def _untidy(text: str, luck: float) -> str:
-    if luck >= UNTIDY:
-        return text
-    return text.title() if luck < UNTIDY / 2 else f" {text.replace(' ', '  ')} "
+class _Log:
+    """One log on its way; what it keeps of each session is the time at which it starts."""
 
+    def __init__(self, simulator: Simulator, rows: RowWriter, settings: LogSettings) -> None:
+        self.digest = hashlib.sha256()
+        self._simulator = simulator
+        self._rows = rows
+        self._settings = settings
+        self._starts: list[NDArray[np.int64]] = []
+        self._counts = {"sessions": 0, "users": 0, "queries": 0, "rows": 0}
 
-def _mess(user: int, moment: str, luck: float, digits: int) -> list[str]:
-    """Rows that no query stands behind, after about one row in a hundred."""
-    luck = 1 - luck
-    if luck < CUT:
-        return [f"{user}\t{moment[:7]}\n"]
-    if luck < PRIVATE / 2:
-        return [f"{user}\tuser{digits:04d}@mail.example\t{moment}\t\t\n"]
-    if luck < PRIVATE:
-        return [f"{user}\t555-{digits:04d}\t{moment}\t\t\n"]
-    if luck < PRIVATE + EMPTY:
-        return [f"{user}\t-\t{moment}\t\t\n"]
-    return []
+    def write(self, file: IO[bytes]) -> None:
+        """Draws and writes chunk after chunk until the log is as long as it was asked to be."""
+        unit, total = ("rows", self._settings.rows) if self._settings.rows else ("sessions", self._settings.sessions)
+        assert total is not None
+        self._put(file, HEADER.encode())
+        with console.progress("drawing", total, unit) as update:
+            while (left := total - self._counts[unit]) > 0:
+                drawn, rng = self._draw(len(self._starts))
+                rows = self._rows.lay_out(drawn, rng)
+                keep = int(np.searchsorted(np.cumsum(rows.of_session), left)) + 1 if unit == "rows" else left
+                drawn, rows = drawn.first(keep), rows.first(keep)
+                self._put(file, self._rows.text(rows, user=FIRST_USER + CHUNK_USERS * len(self._starts)))
+                self._starts.append(drawn.second[drawn.begin])
+                self._counts["sessions"] += len(drawn.user)
+                self._counts["users"] += int(drawn.user[-1]) + 1
+                self._counts["queries"] += len(drawn.state)
+                self._counts["rows"] += len(rows)
+                update(self._counts[unit], "")
+
+    def counts(self) -> dict[str, Any]:
+        """What was written."""
+        return {**self._counts, "seed": self._settings.seed, "difficulty": self._settings.difficulty}
+
+    def starts(self) -> NDArray[np.int64]:
+        """[sessions] second in which each begins."""
+        return np.concatenate(self._starts)
+
+    def again(self) -> Iterator[Source]:
+        """The sessions once more, as they stand in the log."""
+        for number, starts in enumerate(self._starts):
+            yield Source(self._draw(number)[0].first(len(starts)), FIRST_USER + CHUNK_USERS * number)
+
+    def _draw(self, chunk: int) -> tuple[Sessions, np.random.Generator]:
+        rng = np.random.default_rng([self._settings.seed, chunk])
+        return self._simulator.draw(CHUNK_USERS, rng), rng
+
+    def _put(self, file: IO[bytes], content: bytes | memoryview) -> None:
+        file.write(content)
+        self.digest.update(content)

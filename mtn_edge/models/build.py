@@ -1,28 +1,86 @@
-"""The network that a configuration describes."""
+"""The network that a configuration describes, and networks of equal size."""
 
 from __future__ import annotations
 
-from mtn_edge.config import ModelConfig
-from mtn_edge.models.mtn import MTN
+import bisect
+import dataclasses
+from typing import Any
 
-Network = MTN
+import torch
+
+from mtn_edge.config import ModelConfig
+from mtn_edge.models.hred import HRED
+from mtn_edge.models.mtn import MTN
+from mtn_edge.models.seq2seq import Seq2Seq
+from mtn_edge.models.tail_lstm import TailLSTM
+from mtn_edge.models.transformer import Transformer
+
+Network = MTN | Transformer | Seq2Seq | HRED | TailLSTM
 """Every network: `states` and `logits` for training, `start`, `append` and `step` for decoding."""
 
 
 def build(config: ModelConfig) -> Network:
     """A network with random weights."""
-    return MTN(
-        vocab_size=config.vocab_size,
-        d_model=config.d_model,
-        heads=config.heads,
-        ffn=config.ffn,
-        query_layers=config.query_layers,
-        session_layers=config.session_layers,
-        decoder_layers=config.decoder_layers,
-        max_tokens=config.max_tokens,
-        max_queries=config.max_queries,
-        projection=config.projection,
-        memory=config.memory,
-        norm=config.norm,
-        dropout=config.dropout,
-    )
+    common: dict[str, Any] = {
+        name: getattr(config, name) for name in ("vocab_size", "d_model", "max_tokens", "max_queries", "dropout")
+    }
+    match config.arch:
+        case "mtn":
+            return MTN(
+                **common,
+                heads=config.heads,
+                ffn=config.ffn,
+                query_layers=config.query_layers,
+                session_layers=config.session_layers,
+                decoder_layers=config.decoder_layers,
+                share_decoder=config.share_decoder,
+                mixer=config.mixer,
+                projection=config.projection,
+                memory=config.memory,
+                norm=config.norm,
+                history_layers=config.history_layers if config.levels == 3 else 0,
+                max_sessions=config.max_sessions,
+            )
+        case "transformer":
+            return Transformer(
+                **common,
+                heads=config.heads,
+                ffn=config.ffn,
+                encoder_layers=config.query_layers + config.session_layers,
+                decoder_layers=config.decoder_layers,
+                max_session_tokens=config.max_session_tokens,
+                norm=config.norm,
+            )
+        case "seq2seq":
+            return Seq2Seq(**common, units=config.units)
+        case "hred":
+            return HRED(**common, units=config.units)
+        case "tail-lstm":
+            return TailLSTM(**common, units=config.units)
+
+
+def count_parameters(config: ModelConfig) -> int:
+    """How many numbers a network is made of, the tied table once; nothing is allocated."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build(config).parameters())
+
+
+def match_parameters(config: ModelConfig, parameters: int) -> ModelConfig:
+    """`config` with its free dimension set so that the network has as near as possible to so many parameters.
+
+    The free dimension is `ffn` of the MTN and of the flat Transformer and `units` of the recurrent networks.
+    """
+
+    def sized(size: int) -> ModelConfig:
+        if config.arch in ("mtn", "transformer"):
+            return dataclasses.replace(config, ffn=size)
+        return dataclasses.replace(config, units=size)
+
+    def distance(size: int) -> int:
+        return abs(count_parameters(sized(size)) - parameters)
+
+    above = bisect.bisect_left(range(1, _LARGEST), parameters, key=lambda size: count_parameters(sized(size))) + 1
+    return sized(min(max(1, above - 1), above, key=distance))
+
+
+_LARGEST = 1 << 15

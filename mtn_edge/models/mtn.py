@@ -17,9 +17,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtn_edge.models.layers import DecoderLayer, EncoderLayer, KeysValues, Norm, Packing, final_norm
+from mtn_edge.models.history import HistoryEncoder, continuations
+from mtn_edge.models.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    KeysValues,
+    Mixer,
+    Norm,
+    Packing,
+    final_norm,
+    init_weights,
+)
 from mtn_edge.models.session_cache import SessionCache
-from mtn_edge.tokenizer import PAD
+from mtn_edge.tokenizer import BOS, PAD
 
 
 class MTN(nn.Module):
@@ -39,12 +49,16 @@ class MTN(nn.Module):
         query_layers: int,
         session_layers: int,
         decoder_layers: int,
+        share_decoder: bool,
+        mixer: Mixer,
         max_tokens: int,
         max_queries: int,
         projection: Literal["position", "full"],
         memory: Literal["all", "last"],
         norm: Norm,
         dropout: float,
+        history_layers: int = 0,
+        max_sessions: int = 1,
     ) -> None:
         super().__init__()
         layer = {"d_model": d_model, "heads": heads, "ffn": ffn, "norm": norm, "dropout": dropout}
@@ -60,11 +74,19 @@ class MTN(nn.Module):
         self.session_positions = nn.Embedding(max_queries + 1, d_model)
         self.session_layers = nn.ModuleList(EncoderLayer(**layer) for _ in range(session_layers))  # type: ignore[arg-type]
         self.session_norm = final_norm(d_model, norm)
+        self.history = (
+            HistoryEncoder(**layer, layers=history_layers, max_queries=max_queries, max_sessions=max_sessions)  # type: ignore[arg-type]
+            if history_layers
+            else None
+        )
         self.decoder_positions = nn.Embedding(max_tokens + 1, d_model)
-        self.decoder_layers = nn.ModuleList(DecoderLayer(**layer) for _ in range(decoder_layers))  # type: ignore[arg-type]
+        # With shared weights one layer is run again and again, and all runs read the same memory.
+        distinct = 1 if share_decoder else decoder_layers
+        self.decoder_layers = nn.ModuleList(DecoderLayer(**layer, mixer=mixer) for _ in range(distinct))  # type: ignore[arg-type]
+        self.decoder_runs = decoder_layers
         self.decoder_norm = final_norm(d_model, norm)
         self.dropout = nn.Dropout(dropout)
-        self.apply(_init_weights)
+        self.apply(init_weights)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Decoder states for every query of every session, each given the queries before it.
@@ -79,9 +101,14 @@ class MTN(nn.Module):
         packing = Packing((target_in != PAD).flatten(0, 1))  # [b * q, u]
         return packing.pad(self.states(source, target_in)).view(*target_in.shape, self.d_model)
 
-    def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """`forward` without the padding: [n, d], one state for each of `target_in[target_in != PAD]`, in that order."""
-        refined = self._refine(source)
+    def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:
+        """`forward` without the padding: [n, d], one state for each of `target_in[target_in != PAD]`, in that order.
+
+        With three levels `user` [b] says whose session each row is (None: nobody has earlier ones), rows of a user are
+        adjacent and in order, and `source` may have a row more than `target_in`: the session's last query, which no
+        prediction of the session reads but those of later sessions do.
+        """
+        refined = self._refine(source, target_in, user)
         read, written = source != PAD, target_in != PAD  # [b, q, t], [b, q, u]
         memory, asking = Packing.from_counts(read.sum((1, 2))), Packing.from_counts(written.sum((1, 2)))
         mask = self._memory_mask(asking.pad(written.nonzero()[:, 1]), memory.pad(read.nonzero()[:, 1]), memory.real)
@@ -90,8 +117,8 @@ class MTN(nn.Module):
         causal = torch.ones(u, u, dtype=torch.bool, device=source.device).tril()
 
         x = self._embed(target_in[written], self.decoder_positions(by_query.columns))  # [n, d]
-        for layer in self._decoder:
-            x, _ = layer.attend_to_self(x, mask=causal, packing=by_query)
+        for _, layer in self._decoder():
+            x, _ = layer.mix(x, mask=causal, packing=by_query)
             keys_values = layer.cross_attention.keys_values(refined, packing=memory)
             x = layer.attend_to_memory(x, keys_values, mask=mask, packing=asking)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
@@ -104,19 +131,25 @@ class MTN(nn.Module):
         """The cache of an empty session: nothing yet, not even the start query (append `<bos>` first)."""
         empty = torch.zeros(self.heads, 0, self.d_model // self.heads, device=device)
         session, memory = (empty.expand(len(part), -1, -1, -1) for part in (self.session_layers, self.decoder_layers))
-        return SessionCache(
-            {"session_keys": session, "session_values": session}, {"memory_keys": memory, "memory_values": memory}
-        )
+        kept = {"session_keys": session, "session_values": session}
+        if self.history is not None:
+            kept |= self.history.start(device)
+        return SessionCache(kept, {"memory_keys": memory, "memory_values": memory})
 
     def append(self, tokens: Tensor, cache: SessionCache) -> SessionCache:
         """Adds one query to a session (the cached form of `_refine`).
+
+        With three levels the start query `<bos>`, appended to a session, closes it and begins the user's next one.
 
         Args:
             tokens: [t] tokens of the query, 1 to `max_tokens` of them.
             cache: the session so far, at most `max_queries` queries with the start query: `session_keys` and
                 `session_values` [Ls, h, q, e] of its queries, `memory_keys` and `memory_values` [Ld, h, m, e] of their
-                tokens (or of the last query's).
+                tokens (or of the last query's). With three levels also what `HistoryEncoder` keeps.
         """
+        if self.history is not None and cache.session["session_keys"].shape[2] and tokens.tolist() == [BOS]:
+            fresh = self.start(tokens.device)
+            cache = SessionCache(fresh.session | self.history.close(cache.session), fresh.memory)
         past = _by_layer(cache.session["session_keys"], cache.session["session_values"])
         position = past[0][0].shape[2]
         y = self._encode(tokens[None], self.query_positions.weight[: len(tokens)], mask=None)  # [1, t, d]
@@ -125,14 +158,21 @@ class MTN(nn.Module):
         for layer, layer_past in zip(cast(list[EncoderLayer], self.session_layers), past, strict=True):
             x, keys_values = layer(x, mask=None, past=layer_past)
             session.append(keys_values)
-        refined = y + self.session_norm(x)  # [1, t, d]
-        keys, values = _stack([block.cross_attention.keys_values(refined) for block in self._decoder])
+        s = self.session_norm(x)  # [1, 1, d]
+        refined = y + s  # [1, t, d]
+        kept = {}
+        if self.history is not None:
+            refined = refined + cache.session["session_history"]
+            kept = self.history.add(cache.session, s[0, 0], position)
+        keys, values = _stack(
+            [block.cross_attention.keys_values(refined) for block in cast(list[DecoderLayer], self.decoder_layers)]
+        )
         if self.memory == "all":
             keys = torch.cat([cache.memory["memory_keys"], keys], dim=2)
             values = torch.cat([cache.memory["memory_values"], values], dim=2)
         session_keys, session_values = _stack(session)
         return SessionCache(
-            {"session_keys": session_keys, "session_values": session_values},
+            {"session_keys": session_keys, "session_values": session_values, **kept},
             {"memory_keys": keys, "memory_values": values},
         )
 
@@ -148,26 +188,27 @@ class MTN(nn.Module):
             past: what the previous step returned, rows reordered; None at position 0.
 
         Returns:
-            Scores [b, v] of the next token; keys and values of each layer in turn, [b, h, position + 1, e].
+            Scores [b, v] of the next token; what each layer in turn keeps of the tokens (see
+            `DecoderLayer.mix`).
         """
         x = self._embed(tokens[:, None], self.decoder_positions.weight[position : position + 1])  # [b, 1, d]
         b = tokens.shape[0]
+        memories = _by_layer(memory["memory_keys"], memory["memory_values"])
         present: list[Tensor] = []
-        for number, (layer, keys_values) in enumerate(
-            zip(self._decoder, _by_layer(memory["memory_keys"], memory["memory_values"]), strict=True)
-        ):
-            layer_past = (past[2 * number], past[2 * number + 1]) if past is not None else None
-            x, new = layer.attend_to_self(x, mask=None, past=layer_past)
+        for number, layer in self._decoder():
+            kept = past[len(present) : len(present) + layer.kept] if past is not None else None
+            x, new = layer.mix(x, mask=None, past=kept)
             present += new
             # All hypotheses share one memory: fold them into the time axis.
-            x = layer.attend_to_memory(x.reshape(1, b, self.d_model), keys_values, mask=None).reshape(
+            x = layer.attend_to_memory(x.reshape(1, b, self.d_model), memories[number], mask=None).reshape(
                 b, 1, self.d_model
             )
         return self.logits(self.decoder_norm(x)[:, 0]), present
 
-    @property
-    def _decoder(self) -> list[DecoderLayer]:
-        return cast(list[DecoderLayer], list(self.decoder_layers))
+    def _decoder(self) -> list[tuple[int, DecoderLayer]]:
+        """The decoder's layers in the order in which they run, each with its number."""
+        layers = list(enumerate(cast(list[DecoderLayer], self.decoder_layers)))
+        return layers if len(layers) == self.decoder_runs else layers * self.decoder_runs
 
     def _memory_mask(self, asking: Tensor, memory: Tensor, real: Tensor) -> Tensor:
         """What each predicted token may look at in its session: [b, 1, u, m], True where allowed.
@@ -182,8 +223,8 @@ class MTN(nn.Module):
         sees = asking >= memory if self.memory == "all" else asking == memory
         return (sees & real[:, None])[:, None]
 
-    def _refine(self, source: Tensor) -> Tensor:
-        """Z = Y + S for all queries of all sessions: [b, q, t] to [n, d], a row for each of `source[source != PAD]`."""
+    def _refine(self, source: Tensor, target_in: Tensor, user: Tensor | None) -> Tensor:
+        """Z = Y + S, and + H, for all queries of all sessions: [n, d], a row for each of `source[source != PAD]`."""
         queries = Packing(source[:, :, 0] != PAD)  # [b, q]
         tokens = queries.pack(source)  # [g, t] for the g real queries of all sessions
         packing = Packing(tokens != PAD)
@@ -199,8 +240,12 @@ class MTN(nn.Module):
         causal = torch.ones(q, q, dtype=torch.bool, device=source.device).tril()
         for layer in cast(list[EncoderLayer], self.session_layers):
             x, _ = layer(x, mask=causal)
-        s = queries.pack(self.session_norm(x))  # [g, d]
-        return y + s.index_select(0, packing.rows)
+        s = self.session_norm(x)  # [b, q, d]
+        z: Tensor = y + queries.pack(s).index_select(0, packing.rows)
+        if self.history is None or user is None:
+            return z
+        earlier = self.history(s * queries.real[:, :, None], user, continuations(target_in))  # [b, d]
+        return z + earlier.index_select(0, queries.rows[packing.rows])  # type: ignore[no-any-return]
 
     def _encode(
         self, tokens: Tensor, positions: Tensor, *, mask: Tensor | None, packing: Packing | None = None
@@ -248,11 +293,3 @@ def _stack(layers: list[KeysValues]) -> KeysValues:
     """The inverse of `_by_layer`."""
     keys, values = (torch.cat(part) for part in zip(*layers, strict=True))
     return keys, values
-
-
-def _init_weights(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.xavier_uniform_(module.weight)
-        nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)

@@ -27,6 +27,8 @@ NO_FLOOR = DEAD
 """A floor that gives up dead hypotheses only."""
 NEW = "new_"
 """What `encode.onnx` calls a part of the state after the query: this and the part's name."""
+HISTORY = "session_history"
+"""A part of the state of models that remember a user's earlier sessions: the start query closes a session for them."""
 _FATAL = 4
 """The one severity of ONNX Runtime's own log that is shown."""
 
@@ -89,6 +91,11 @@ class Engine(Protocol):
             CallEndedError: the call was ended.
         """
         ...
+
+
+def next_session(engine: Engine, state: SessionState) -> SessionState:
+    """The state in which the same user's next session begins, after the session of `state`."""
+    return engine.append([BOS], state) if HISTORY in state else engine.start()
 
 
 class OnnxEngine:

@@ -22,7 +22,7 @@ from mtn_edge.runtime.call import Call, CallEndedError
 from mtn_edge.runtime.choice import Choice, Source, Suggestion
 from mtn_edge.runtime.completions import FILE, Completions
 from mtn_edge.runtime.context import context_start
-from mtn_edge.runtime.engine import Engine, OnnxEngine, SessionState
+from mtn_edge.runtime.engine import Engine, OnnxEngine, SessionState, next_session
 from mtn_edge.runtime.idle import ClosedEngine, IdleEngine, closed
 from mtn_edge.runtime.memory import give_back
 from mtn_edge.runtime.search import Decoding, Found, Search
@@ -269,7 +269,7 @@ class Session:
     def __init__(self, suggester: Suggester) -> None:
         self._suggester = suggester
         self._queries: list[str] = []
-        self._state = suggester.engine.start()
+        self._opening = self._state = suggester.engine.start()  # as the session began
         self._first = 0  # of the queries that the context holds
         self._newest, self._lock = Call(), threading.Lock()
         self._appending = threading.Lock()
@@ -306,11 +306,21 @@ class Session:
             first = context_start(len(queries), engine.max_queries)
             new = queries[-1:]
             if first != self._first:
-                state, new = engine.start(), queries[first:]
+                state, new = self._opening, queries[first:]
             for text in new:
                 state = engine.append(tokenizer.encode(_end_of(text))[-engine.max_tokens :], state)
             # Only now: a fault on the way leaves the session as it was.
             self._queries, self._state, self._first = queries, state, first
+
+    def begin(self) -> None:
+        """Ends the session and begins a new one of the same user, who was away for a while.
+
+        A model of three levels remembers the sessions before; for any other this is an empty session.
+        """
+        with self._appending:
+            if self._queries:
+                self._queries, self._state, self._first = [], next_session(self._suggester.engine, self._state), 0
+                self._opening = self._state
 
     def suggest(
         self,

@@ -39,7 +39,7 @@ def train(
     Settings come from the preset, then from --config, then from --set; the later wins. A run that was stopped or
     killed goes on with the same command and --resume.
     """
-    config = preset(preset_name)
+    config = preset(preset_name, arch)
     if config_file is not None:
         config = load_config(config_file, config)
     config = override(config, [*(settings or []), f"model.arch={arch}"])

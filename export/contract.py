@@ -1,0 +1,93 @@
+"""Inputs and outputs of both graphs of a model: what every runtime relies on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+Shape = list[int | str]
+Port = tuple[str, Shape]
+"""Element type as ONNX Runtime names it, and shape; a text is a dynamic axis."""
+REAL, WHOLE, BYTE = "tensor(float)", "tensor(int64)", "tensor(uint8)"
+
+
+class Part(NamedTuple):
+    """A part of a session's state."""
+
+    shape: Shape
+    """Before a query of t tokens; a dynamic axis has length 0 before the start query."""
+    new_shape: Shape
+    """After it."""
+    is_read: bool
+    """Whether `encode.onnx` needs it."""
+
+
+def state_parts(model: dict[str, Any]) -> dict[str, Part]:
+    """The state of a session by name, for the `model` section of a manifest.
+
+    Letters: q queries so far with the start query, m tokens of the memory, n tokens that are encoded anew.
+    """
+    match model["arch"]:
+        case "mtn":
+            return _mtn(model)
+        case "transformer":
+            return _transformer(model)
+        case "seq2seq":
+            units = model["units"]
+            return {
+                "session_hidden": Part([units], [units], True),
+                "memory_keys": Part(["m", units], ["m + t + 1", units], True),
+                "memory_hidden": Part([units], [units], False),
+            }
+        case "hred":
+            units, d = model["units"], model["d_model"]
+            return {
+                "session_hidden": Part([units], [units], True),
+                "memory_hidden": Part([units], [units], False),
+                "memory_context": Part([d], [d], False),
+            }
+        case "tail-lstm":
+            d = model["d_model"]
+            return {"memory_context": Part([d], [d], False)}
+    raise ValueError(f"no architecture `{model['arch']}`")
+
+
+def contract(model: dict[str, Any]) -> dict[str, dict[str, Port]]:
+    """Inputs and outputs of `encode.onnx` and `suggest.onnx` by name, for the `model` section of a manifest."""
+    parts = state_parts(model)
+    d, v = model["d_model"], model["vocab_size"]
+    return {
+        "encode.onnx": {
+            "embedded": (REAL, ["t", d]),
+            **{name: (REAL, part.shape) for name, part in parts.items() if part.is_read},
+            **{f"new_{name}": (REAL, part.new_shape) for name, part in parts.items()},
+        },
+        "suggest.onnx": {
+            **{name: (REAL, part.shape) for name, part in parts.items() if name.startswith("memory_")},
+            "start_tokens": (WHOLE, ["f"]),
+            "next_state": (BYTE, ["S", v]),
+            "start_state": (WHOLE, [1]),
+            "beam": (WHOLE, [1]),
+            "max_steps": (WHOLE, []),
+            "floor": (REAL, []),
+            "tokens": (WHOLE, ["beam", "steps"]),
+            "scores": (REAL, ["beam"]),
+            "mass": (REAL, []),
+            "embedded": (REAL, ["f", d]),
+        },
+    }
+
+
+def _mtn(model: dict[str, Any]) -> dict[str, Part]:
+    h = model["heads"]
+    e = model["d_model"] // h
+    layers, decoders = model["session_layers"], 1 if model["share_decoder"] else model["decoder_layers"]
+    session = Part([layers, h, "q", e], [layers, h, "q + 1", e], True)
+    memory = Part([decoders, h, "m", e], [decoders, h, "m + t", e], model["memory"] == "all")
+    return {"session_keys": session, "session_values": session, "memory_keys": memory, "memory_values": memory}
+
+
+def _transformer(model: dict[str, Any]) -> dict[str, Part]:
+    h, d = model["heads"], model["d_model"]
+    memory_shape = [model["decoder_layers"], h]
+    memory = Part([*memory_shape, "m", d // h], [*memory_shape, "n", d // h], False)
+    return {"session_embedded": Part(["m", d], ["n", d], True), "memory_keys": memory, "memory_values": memory}

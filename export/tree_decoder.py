@@ -1,0 +1,98 @@
+"""A Transformer decoder inside the search's loop: all hypotheses in one tree.
+
+Each pass decodes the nodes that were added last. Keys and values of every node are kept once, in the order of their
+birth, and a bound on attention shows each node its ancestors alone: nothing is ever reordered, and all products are
+over one sequence. The first pass decodes the whole chain of settled tokens.
+
+Shapes: r nodes decoded in a pass, n' nodes of the next, N nodes decoded before, m tokens of the memory, f start tokens,
+d width, h heads, e = d/h, B hypotheses.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from export.graph_builder import FLOAT, INT64, Carry, GraphBuilder, Shape
+from export.graph_layers import Layers, filled, numbers, zeros
+from mtn_edge.config import ModelConfig
+from mtn_edge.runtime.engine import IMPOSSIBLE
+
+
+class Decoded(NamedTuple):
+    """What a pass computed."""
+
+    states: str
+    """[r, d], to be scored."""
+    kept: list[str]
+    """What the decoder keeps of these rows, in its own form."""
+
+
+class TreeDecoder:
+    """The decoder of an MTN or a flat Transformer; see `Decoder` in `export.suggest_graph`.
+
+    Args:
+        graph: the graph around the loop; the memory becomes inputs of it.
+        config: the model.
+        count: int64 [1]: f.
+        beam: int64 [1]: B.
+    """
+
+    def __init__(self, graph: GraphBuilder, config: ModelConfig, *, count: str, beam: str) -> None:
+        self._graph, self._config, self._count = graph, config, count
+        h, e = config.heads, config.d_model // config.heads
+        distinct = config.decoder_weights
+        shape: Shape = [distinct, h, "m", e]
+        keys = graph.split(graph.input("memory_keys", FLOAT, shape), distinct, axis=0)
+        values = graph.split(graph.input("memory_values", FLOAT, shape), distinct, axis=0)
+        self._memory = list(zip(keys, values, strict=True))  # [1, h, m, e] of each layer
+        # What the nodes of one pass may not attend to among themselves [B, B]: all but themselves.
+        nothing = filled(graph, IMPOSSIBLE, beam, beam)
+        above = graph.node("Trilu", nothing, graph.integer(1), upper=1)
+        self._others = graph.node("Add", above, graph.node("Trilu", nothing, graph.integer(-1), upper=0))
+
+    def first_rows(self, embedded: str) -> str:
+        """What the first pass decodes: the whole chain."""
+        return embedded
+
+    def carries(self) -> list[Carry]:
+        """What passes hand on: places of the rows, what is hidden from each, keys and values of all nodes so far."""
+        graph, config = self._graph, self._config
+        h, e = config.heads, config.d_model // config.heads
+        # In the chain each token sees itself and those before it.
+        causal = graph.node("Trilu", filled(graph, IMPOSSIBLE, self._count, self._count), graph.integer(1), upper=1)
+        carries = [
+            Carry("places", INT64, ["r"], numbers(graph, self._count)),
+            Carry("hidden", FLOAT, ["r", "N + r"], causal),
+        ]
+        empty = zeros(graph, 1, h, 0, e)
+        for number in range(config.decoder_layers):
+            carries += [Carry(f"{part}_{number}", FLOAT, [1, h, "N", e], empty) for part in ("keys", "values")]
+        return carries
+
+    def decode(self, layers: Layers) -> Decoded:
+        """The decoder on the newest nodes; `kept` are keys and values of all nodes for each layer."""
+        graph, config = layers.graph, self._config
+        which = [run % config.decoder_weights for run in range(config.decoder_layers)]
+        names = [f"decoder_layers.{number}" for number in which]
+        hidden = graph.node("Unsqueeze", "hidden", graph.integers(0, 1))
+        embedded = graph.node("Unsqueeze", "embedded", graph.integers(0))
+        positions = graph.node("Gather", layers.tensor("decoder_positions.weight"), "places")
+        stream = layers.begin(embedded, positions, f"{names[0]}.attention_norm")  # [1, r, d]
+        kept: list[str] = []
+        followings = [*(f"{name}.attention_norm" for name in names[1:]), "decoder_norm"]
+        for run, (number, name, following) in enumerate(zip(which, names, followings, strict=True)):
+            past = (f"keys_{run}", f"values_{run}")
+            attended, keys, values = layers.self_attention(stream.normed, f"{name}.attention", past, hidden)
+            kept += [keys, values]
+            stream = layers.decoder_rest(attended, stream, name, following, self._memory[number])
+        return Decoded(graph.node("Reshape", stream.normed, graph.integers(-1, config.d_model)), kept)
+
+    def carry_on(self, layers: Layers, kept: list[str], *, row: str, count: str) -> list[str]:
+        """The next values of `carries`, for children of `row` int64 [n'], which are `count` [1] many."""
+        graph = layers.graph
+        places = graph.node("Expand", graph.node("Add", "position", self._count), count)
+        square = graph.node("Concat", count, count, axis=0)
+        # New nodes see what their parents saw, and themselves.
+        own = graph.node("Slice", self._others, graph.integers(0, 0), square)
+        hidden = graph.node("Concat", graph.node("Gather", "hidden", row), own, axis=1)
+        return [places, hidden, *kept]
