@@ -29,6 +29,7 @@ from mtn_edge.tokenizer import BOS, EOS, PAD
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
+_TINY = np.finfo(np.float32).tiny
 _SESSIONS = 16
 """Sessions whose copies are kept."""
 
@@ -88,20 +89,20 @@ class NgramEngine:
         mass = self._mass(hypotheses, table, copies)
         tokens = np.empty((beam, 0), dtype=np.int64)
         scores = np.full(beam, IMPOSSIBLE)
-        live, live_scores = np.zeros(1, np.int64), np.zeros(1)
+        live, live_scores, ended = np.zeros(1, np.int64), np.zeros(1), np.arange(1, beam)
         for step in range(max_steps):
             if call is not None:
                 call.check()
             picks, chance = self._continuations(hypotheses, table, copies, beam)  # [n, c]
-            gain = np.where(chance > 0, np.log(np.maximum(chance, np.finfo(np.float32).tiny)), IMPOSSIBLE)
-            ended = np.delete(np.arange(beam), live)
+            gain = np.where(chance > 0, np.log(np.maximum(chance, _TINY)), IMPOSSIBLE)
             candidates = np.concatenate([scores[ended], (live_scores[:, None] + gain).ravel()])
             place = highest(candidates, beam)
             parent = np.concatenate([ended, np.repeat(live, picks.shape[1])])[place]
             last = np.concatenate([np.full(len(ended), PAD), picks.ravel()])[place]
             scores = candidates[place]
             tokens = np.concatenate([tokens[parent], last[:, None]], axis=1)
-            alive = np.flatnonzero((last > EOS) & (scores > mass + floor))
+            goes_on = (last > EOS) & (scores > mass + floor)
+            alive, ended = np.flatnonzero(goes_on), np.flatnonzero(~goes_on)
             if not len(alive) or step + 1 == max_steps:
                 break
             rows = np.searchsorted(live, parent[alive])
@@ -139,9 +140,10 @@ class NgramEngine:
     ) -> tuple[Integers, Floats]:
         """Tokens [n, c] among which are the best `beam` of each hypothesis, and their probabilities, 0 if forbidden."""
         block, rows = self._rows.of(hypotheses.contexts)
-        picks = block.best[rows]
+        tried = 2 * beam  # mostly half of them are allowed
+        picks = block.best[rows, :tried]
         allowed = table[hypotheses.states[:, None], picks] != FORBIDDEN
-        chance = np.where(allowed, block.of_best[rows], np.float32(0))
+        chance = np.where(allowed, block.of_best[rows, :tried], np.float32(0))
         for place in np.flatnonzero(allowed.sum(axis=1) < beam):
             found = _allowed(block.chance[rows[place]], table[hypotheses.states[place]], picks.shape[1])
             picks[place], chance[place] = found
