@@ -97,6 +97,23 @@ def test_baselines_alone(run: Run, tiny_dataset: Path, tiny_bundle: Path) -> Non
     assert document["suggest"]["ngram+copy"]["perplexity"] < document["suggest"]["ngram"]["perplexity"]
 
 
+def test_nothing_is_above_the_ceiling(run: Run, tmp_path: Path) -> None:
+    log, dataset = tmp_path / "log.tsv", tmp_path / "dataset"
+    assert run("data", "synth", "-o", log, "--sessions", 500)[0] == 0
+    assert run("data", "prepare", log, "-o", dataset, "--min-users", 1, "--vocab-size", 600)[0] == 0
+    names = "mpc,adj,ngram"
+    oracle = tmp_path / "log.oracle.jsonl"
+    status, out, _ = run("evaluate", dataset, "--baselines", names, "--oracle", oracle, "--max-queries", 80, "--json")
+    assert status == 0
+    for figures in json.loads(out).values():
+        assert list(figures) == [*names.split(","), "ceiling"]
+        assert figures["ceiling"]["bytes"] is None
+        for name in names.split(","):
+            assert figures["ceiling"]["mrr@10"] > figures[name]["mrr@10"]
+        assert figures["ceiling"]["nats_per_character"] < figures["ngram"]["nats_per_character"]
+        assert figures["ceiling"]["perplexity"] < figures["ngram"]["perplexity"]
+
+
 def test_an_n_gram_fits_its_bytes(run: Run, tiny_dataset: Path, tiny_bundle: Path) -> None:
     def size(*arguments: object) -> int:
         call = ("evaluate", tiny_dataset, *arguments, "--baselines", "ngram", "--task", "suggest", "--max-queries", 5)

@@ -68,14 +68,8 @@ def evaluate(
     from mtn_edge.evaluation.baselines import parse_names
     from mtn_edge.evaluation.protocol import TASKS
     from mtn_edge.evaluation.report import words, write_report
-    from mtn_edge.evaluation.run import (
-        CEILING,
-        evaluate_systems,
-        make_baselines,
-        open_ceiling,
-        open_models,
-        smallest_bundle,
-    )
+    from mtn_edge.evaluation.run import evaluate_systems, make_baselines, open_ceiling, open_models, smallest_bundle
+    from mtn_edge.evaluation.systems import CEILING
 
     paths, chosen = models or [], parse_names(baselines)
     if not paths and not chosen:

@@ -10,6 +10,7 @@ from typing import Any
 from mtn_edge.evaluation.baselines import BASELINES
 from mtn_edge.evaluation.metrics import RESAMPLES
 from mtn_edge.evaluation.summary import MEASURES, NOTES
+from mtn_edge.evaluation.systems import CEILING
 from mtn_edge.pages.tables import aligned
 
 Figures = dict[str, dict[str, dict[str, Any]]]
@@ -68,29 +69,28 @@ def words(figures: Figures) -> str:
             if task == "suggest" and part == "repeat_free":
                 table.append([f"BLEU, {_SLICE_LABELS[part]}", "", *(_words_of(each, "bleu") for each in parts)])
                 table.append(["  its precisions", "", *(_precisions(each) for each in parts)])
-        reference, rows = _differences(systems)
-        table += [[f"{name} - {reference}", "", *cells] for name, cells in rows]
+        reference, compared = _compared(systems)
+        for measure in compared:
+            differences = [_difference(summary, measure) for summary in systems.values()]
+            row = [f"{cell.value} {cell.interval}".strip() for cell in differences]
+            table.append([f"{_label(measure)} - {reference}", "", *row])
         blocks.append(f"{_TITLES[task]}\n{_about(first)}\n{aligned(table)}")
     return "\n\n".join(blocks)
 
 
-def _differences(systems: dict[str, dict[str, Any]]) -> tuple[str, list[tuple[str, list[str]]]]:
-    """The name of the reference, and a row of words for each measure that was compared with it."""
-    compared = {name: summary["against"] for name, summary in systems.items()}
-    reference = next((against["system"] for against in compared.values() if against is not None), "")
-    first: dict[str, Any] = next((against for against in compared.values() if against is not None), {})
-    rows = []
-    for measure in (measure for measure in first if measure != "system"):
-        cells = []
-        for against in compared.values():
-            if against is None:
-                cells.append("")
-                continue
-            found = against[measure]
-            low, high = (_number(measure, value) for value in found["ci95"])
-            cells.append(f"{_number(measure, found['difference'])} [{low}, {high}] p={found['p']:.3f}")
-        rows.append((_label(measure), cells))
-    return reference, rows
+def _compared(systems: dict[str, dict[str, Any]]) -> tuple[str, list[str]]:
+    """The name of the reference, and the measures that were compared with it."""
+    against = next((summary["against"] for summary in systems.values() if summary["against"] is not None), None)
+    return ("", []) if against is None else (against["system"], [measure for measure in against if measure != "system"])
+
+
+def _difference(summary: dict[str, Any], measure: str) -> _Cell:
+    """The difference from the reference; nothing for the reference itself."""
+    if summary["against"] is None:
+        return _Cell("", "", best=False)
+    found = summary["against"][measure]
+    low, high = (_number(measure, value) for value in found["ci95"])
+    return _Cell(_number(measure, found["difference"]), f"[{low}, {high}] p={_number('p', found['p'])}", best=False)
 
 
 def _precisions(summary: dict[str, Any]) -> str:
@@ -122,7 +122,7 @@ def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[st
         path,
         "evaluation.html",
         {
-            "models": [name for name in first_task if name not in BASELINES] or list(first_task),
+            "models": [name for name in first_task if name not in (*BASELINES, CEILING)] or ["baselines"],
             "about": about,
             "notes": list(notes),
             "tasks": tasks,
@@ -135,7 +135,7 @@ def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[st
 def _task_values(task: str, systems: dict[str, dict[str, Any]]) -> dict[str, Any]:
     measures = _measures(systems)
     first = next(iter(systems.values()))
-    reference, differences = _differences(systems)
+    reference, compared = _compared(systems)
     parts = []
     for part, figure in first["slices"].items():
         of_part = {name: summary["slices"][part] for name, summary in systems.items()}
@@ -154,7 +154,12 @@ def _task_values(task: str, systems: dict[str, dict[str, Any]]) -> dict[str, Any
             for name, summary in systems.items()
         ],
         "reference": reference,
-        "differences": [{"name": name, "cells": cells} for name, cells in differences],
+        "compared": [_label(measure) for measure in compared],
+        "differences": [
+            {"name": name, "cells": [_difference(summary, measure) for measure in compared]}
+            for name, summary in systems.items()
+            if summary["against"] is not None
+        ],
         "plots": _plots(task, systems),
         "slices": parts,
     }
@@ -167,7 +172,8 @@ def _plots(task: str, systems: dict[str, dict[str, Any]]) -> list[dict[str, Any]
     ranked = ["mrr@10", "success@1", "success@10", "pmrr@10"]
     if task == "complete":
         ranked.append("keystrokes_saved")
-    figure, plot = plots.axes(5.4, 0.9 + 0.62 * len(ranked))
+    row = max(0.42, 0.11 * len(systems))  # inches; room for each system's point
+    figure, plot = plots.axes(5.4, 0.9 + (row + 0.2) * len(ranked))
     series = [
         (name, colours[name], [_point(summary, measure) for measure in ranked]) for name, summary in systems.items()
     ]
@@ -177,7 +183,7 @@ def _plots(task: str, systems: dict[str, dict[str, Any]]) -> list[dict[str, Any]
     pictures = [{"title": "All questions", "svg": plots.svg(figure, label=f"{task}: measures with 95 % intervals")}]
 
     names = list(next(iter(systems.values()))["slices"])
-    figure, plot = plots.axes(5.4, 0.9 + 0.42 * len(names))
+    figure, plot = plots.axes(5.4, 0.9 + row * len(names))
     series = [
         (name, colours[name], [_point(summary["slices"][part], "mrr@10") for part in names])
         for name, summary in systems.items()
@@ -204,8 +210,9 @@ def _plots(task: str, systems: dict[str, dict[str, Any]]) -> list[dict[str, Any]
 def _colours(systems: dict[str, Any]) -> dict[str, str]:
     from mtn_edge.pages.plots import COLOURS, GREY
 
-    models = [name for name in systems if name not in BASELINES]
-    return dict.fromkeys(systems, GREY) | {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(models)}
+    # The list that everything is held against stays in the background; models come before baselines.
+    ordered = sorted((name for name in systems if name != "mpc"), key=BASELINES.__contains__)
+    return {"mpc": GREY} | {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(ordered)}
 
 
 def _measures(systems: dict[str, dict[str, Any]]) -> list[str]:
@@ -217,7 +224,7 @@ def _cell(summary: dict[str, Any], measure: str, systems: dict[str, dict[str, An
     value = summary[measure]
     if value is None:
         return _Cell("-", "", best=False)
-    known = [other[measure] for other in systems.values() if other[measure] is not None]
+    known = [other[measure] for name, other in systems.items() if other[measure] is not None and name != CEILING]
     best = len(set(known)) > 1 and value == (min(known) if measure in _LOWER_IS_BETTER else max(known))
     low, high = summary["ci95"][measure]
     return _Cell(_number(measure, value), f"[{_number(measure, low)}, {_number(measure, high)}]", best=best)

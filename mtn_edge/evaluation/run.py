@@ -13,12 +13,10 @@ from mtn_edge.evaluation.comparison import compare
 from mtn_edge.evaluation.protocol import Answers, Questions, Task, ask, draw_questions
 from mtn_edge.evaluation.report import Figures
 from mtn_edge.evaluation.summary import summarize
-from mtn_edge.evaluation.systems import Ceiling, Model, System
+from mtn_edge.evaluation.systems import CEILING, Ceiling, Model, System
 from mtn_edge.folders import read_manifest
 from mtn_edge.names import distinct_names
 
-CEILING = "ceiling"
-"""The name of the oracle among the systems."""
 _WEIGHED = {"bundle": ("encode.", "suggest.", "completions."), "checkpoint": ("model.safetensors",)}
 """How the names of the files begin that count as a model's size."""
 

@@ -10,6 +10,9 @@ from mtn_edge.evaluation.metrics import CUT
 if TYPE_CHECKING:
     from mtn_edge.runtime.suggester import Session, Suggester
 
+CEILING = "ceiling"
+"""The name of the oracle among the systems."""
+
 
 class SystemSession(Protocol):
     """One user's session, as a system sees it."""
