@@ -1,11 +1,12 @@
 """`encode.onnx`: one more query of a session, at the price of one query encoding.
 
-Contract: inputs `embedded` float32 [t, d] (the query's tokens, from `suggest.onnx`, which alone holds the table),
-`session_keys` and `session_values` float32 [Ls, h, q, e] (q = queries so far with the start query, 0 for the start
-query itself). Outputs `memory_keys` and `memory_values` float32 [Ld, h, t, e] of this query, `new_session_keys` and
-`new_session_values` float32 [Ls, h, q + 1, e].
+Contract: input `embedded` float32 [t, d] (the query's tokens, from `suggest.onnx`, which alone holds the table), and
+the parts of the session's state that it needs; outputs `new_` and the name of each part. `session_keys` and
+`session_values` float32 [Ls, h, q, e] (q = queries so far with the start query, 0 for the start query itself) become
+[Ls, h, q + 1, e]; `memory_keys` and `memory_values` float32 [Ld, h, m, e] grow by t tokens (memory `all`) or are
+replaced by them (`last`, no input then).
 
-Shapes: t tokens, T token positions, q queries so far, Ls session layers, Ld decoder layers, d width, h heads, e = d/h.
+Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers, d width, h heads, e = d/h.
 """
 
 from __future__ import annotations
@@ -42,9 +43,13 @@ def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     keys_values = layers.product(refined, "memory.kv")  # [1, t, Ld * 2 * d]
     keys_values = graph.node("Reshape", keys_values, graph.integers(-1, config.decoder_layers, 2, h, e))
     keys_values = graph.node("Transpose", keys_values, perm=[2, 1, 3, 0, 4])  # [2, Ld, h, t, e]
-    memory_shape: Shape = [config.decoder_layers, h, "t", e]
+    memory_shape: Shape = [config.decoder_layers, h, "m", e]
+    new_memory_shape: Shape = [config.decoder_layers, h, "m + t", e]
     for name, part in zip(("memory_keys", "memory_values"), graph.split(keys_values, 2, axis=0), strict=True):
-        graph.output(graph.node("Squeeze", part, graph.integers(0)), name, FLOAT, memory_shape)
+        new = graph.node("Squeeze", part, graph.integers(0))
+        if config.memory == "all":
+            new = graph.node("Concat", graph.input(name, FLOAT, memory_shape), new, axis=2)
+        graph.output(new, f"new_{name}", FLOAT, new_memory_shape)
     new_shape: Shape = [config.session_layers, h, "q + 1", e]
     graph.output(_stack(graph, new_keys), "new_session_keys", FLOAT, new_shape)
     graph.output(_stack(graph, new_values), "new_session_values", FLOAT, new_shape)

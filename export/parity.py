@@ -183,12 +183,6 @@ def _session_lengths(engine: Engine) -> list[int]:
 
 
 def _state_difference(one: SessionState, other: SessionState) -> float:
-    pairs = (
-        (one.session_keys, other.session_keys),
-        (one.session_values, other.session_values),
-        (one.memory_keys, other.memory_keys),
-        (one.memory_values, other.memory_values),
-    )
-    if any(a.shape != b.shape for a, b in pairs):
+    if {name: part.shape for name, part in one.items()} != {name: part.shape for name, part in other.items()}:
         return float("inf")
-    return max(float(np.abs(a - b).max()) for a, b in pairs)
+    return max(float(np.abs(part - other[name]).max()) for name, part in one.items())

@@ -60,19 +60,21 @@ def contract(model: dict[str, Any]) -> dict[str, dict[str, tuple[str, list[int |
     layers, decoder, h = model["session_layers"], model["decoder_layers"], model["heads"]
     e = model["d_model"] // h
     real = "tensor(float)"
+    memory = (real, [decoder, h, "m", e])
     return {
         "encode.onnx": {
             "embedded": (real, ["t", model["d_model"]]),
             "session_keys": (real, [layers, h, "q", e]),
             "session_values": (real, [layers, h, "q", e]),
-            "memory_keys": (real, [decoder, h, "t", e]),
-            "memory_values": (real, [decoder, h, "t", e]),
+            **({"memory_keys": memory, "memory_values": memory} if model["memory"] == "all" else {}),
+            "new_memory_keys": (real, [decoder, h, "m + t", e]),
+            "new_memory_values": (real, [decoder, h, "m + t", e]),
             "new_session_keys": (real, [layers, h, "q + 1", e]),
             "new_session_values": (real, [layers, h, "q + 1", e]),
         },
         "suggest.onnx": {
-            "memory_keys": (real, [decoder, h, "m", e]),
-            "memory_values": (real, [decoder, h, "m", e]),
+            "memory_keys": memory,
+            "memory_values": memory,
             "start_tokens": ("tensor(int64)", ["f"]),
             "next_state": ("tensor(uint8)", ["S", model["vocab_size"]]),
             "start_state": ("tensor(int64)", [1]),

@@ -15,10 +15,10 @@ from mtn_edge.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Sizes and choices of a Multiresolution Transformer Network (arXiv 1908.10408)."""
+    """Sizes and choices of a network; those that an architecture has no use for are left alone."""
 
-    arch: Literal["mtn"] = "mtn"
-    """Which network."""
+    arch: Literal["mtn", "transformer", "seq2seq", "hred", "tail-lstm"] = "mtn"
+    """Which network: the Multiresolution Transformer Network (arXiv 1908.10408) or one of its rivals."""
     vocab_size: int = 4096
     """Tokens; always taken from the dataset's tokenizer."""
     d_model: int = 128
@@ -33,6 +33,20 @@ class ModelConfig:
     """Layers of the masked session encoder (over the queries of a session)."""
     decoder_layers: int = 2
     """Layers of the decoder."""
+    units: int = 256
+    """State of a recurrent layer (seq2seq, hred, tail-lstm)."""
+    levels: Literal[2, 3] = 2
+    """Levels of the MTN: tokens and queries, or tokens, queries and the sessions of a user."""
+    history_layers: int = 1
+    """Layers of the masked encoder over a user's earlier sessions (three levels)."""
+    max_sessions: int = 16
+    """Earlier sessions of a user that it sees."""
+    mixer: Literal["attention", "ssru"] = "attention"
+    """How the MTN's decoder mixes the tokens written so far: self-attention, or a simple recurrent unit."""
+    share_decoder: bool = False
+    """One set of weights for all decoder layers of the MTN."""
+    max_session_tokens: int = 256
+    """Last tokens of the concatenated session that the flat transformer reads."""
     max_tokens: int = 32
     """Tokens of one query that are read (its last ones) and written (its first ones)."""
     max_queries: int = 32
@@ -162,6 +176,10 @@ def check(config: Config) -> Config:
             "query_layers",
             "session_layers",
             "decoder_layers",
+            "units",
+            "history_layers",
+            "max_sessions",
+            "max_session_tokens",
             "max_tokens",
             "max_queries",
         )
@@ -225,9 +243,14 @@ def _set(config: Config, key: str, value: Any) -> Config:
 
 def _convert(key: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise _bad_value(key, value, f"one of {', '.join(map(str, get_args(hint)))}")
-        return value
+        choices = {str(choice): choice for choice in get_args(hint)}
+        if str(value) not in choices:
+            raise _bad_value(key, value, f"one of {', '.join(choices)}")
+        return choices[str(value)]
+    if hint is bool:
+        if str(value).lower() not in ("true", "false"):
+            raise _bad_value(key, value, "true or false")
+        return str(value).lower() == "true"
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise _bad_value(key, value, _RULES[hint])
     try:

@@ -17,7 +17,8 @@ from mtn_edge.config import ModelConfig
 from mtn_edge.decoding.beam_search import beam_search
 from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint, PrefixConstraint
 from mtn_edge.decoding.torch_engine import TorchEngine
-from mtn_edge.models.mtn import MTN, build
+from mtn_edge.models.build import build
+from mtn_edge.models.mtn import MTN
 from mtn_edge.runtime.call import Call, CallEndedError
 from mtn_edge.runtime.engine import DEAD, NO_FLOOR, Engine, Hypotheses, OnnxEngine, SessionState
 from mtn_edge.runtime.search import Decoding, Search

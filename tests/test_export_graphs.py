@@ -16,7 +16,8 @@ from export import parity  # noqa: E402
 from export.graphs import Graphs, build_graphs, nodes_of  # noqa: E402
 from mtn_edge.decoding.prefix_constraint import PrefixConstraint  # noqa: E402
 from mtn_edge.decoding.torch_engine import TorchEngine  # noqa: E402
-from mtn_edge.models.mtn import MTN, build  # noqa: E402
+from mtn_edge.models.build import build  # noqa: E402
+from mtn_edge.models.mtn import MTN  # noqa: E402
 from mtn_edge.runtime.engine import OnnxEngine  # noqa: E402
 from quantize.int8 import Int8Weight  # noqa: E402
 from quantize.plan import Precision, uniform_plan  # noqa: E402
@@ -196,7 +197,7 @@ def test_axes_stay_dynamic_and_nothing_lies_outside(plain):
         if axis.dim_param
     }
     assert {
-        *{("embedded", "t"), ("session_keys", "q"), ("memory_keys", "m"), ("memory_keys", "t")},
+        *{("embedded", "t"), ("session_keys", "q"), ("memory_keys", "m"), ("new_memory_keys", "m + t")},
         *{("start_tokens", "f"), ("next_state", "S"), ("embedded", "f")},
         *{("tokens", "beam"), ("tokens", "steps"), ("scores", "beam")},
     } <= axes

@@ -20,7 +20,8 @@ from export.graphs import build_graphs  # noqa: E402
 from export.parity import random_session, state_of  # noqa: E402
 from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint, PrefixConstraint  # noqa: E402
 from mtn_edge.decoding.torch_engine import TorchEngine  # noqa: E402
-from mtn_edge.models.mtn import MTN, build  # noqa: E402
+from mtn_edge.models.build import build  # noqa: E402
+from mtn_edge.models.mtn import MTN  # noqa: E402
 from mtn_edge.runtime.engine import DEAD, IMPOSSIBLE, NO_FLOOR, Hypotheses, OnnxEngine  # noqa: E402
 from mtn_edge.tokenizer import BOS, EOS, PAD  # noqa: E402
 from quantize.plan import uniform_plan  # noqa: E402
@@ -232,8 +233,8 @@ def test_embeddings_come_with_the_search(pair):
         (embedded,) = pair.graph._suggest.run(
             ["embedded"],
             {
-                "memory_keys": state.memory_keys,
-                "memory_values": state.memory_values,
+                "memory_keys": state["memory_keys"],
+                "memory_values": state["memory_values"],
                 "start_tokens": tokens,
                 "next_state": typed("").next_state,
                 "start_state": np.array([0], dtype=np.int64),

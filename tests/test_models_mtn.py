@@ -8,7 +8,9 @@ import torch
 
 from mtn_edge.config import ModelConfig
 from mtn_edge.models.layers import Packing
-from mtn_edge.models.mtn import MTN, SessionCache, build
+from mtn_edge.models.build import build
+from mtn_edge.models.mtn import MTN
+from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import BOS, PAD
 
 VOCAB, T, Q = 30, 6, 5
@@ -145,8 +147,8 @@ def test_every_earlier_query_counts() -> None:
 @torch.no_grad()
 def test_the_start_query_stands_at_session_position_zero(model: MTN) -> None:
     cache = model.append(torch.tensor([BOS]), model.start())
-    assert cache.session[0][0].shape == (1, 2, 1, 8)
-    assert cache.memory[0][0].shape == (1, 2, 1, 8)
+    assert cache.session["session_keys"].shape[1:] == (2, 1, 8)
+    assert cache.memory["memory_keys"].shape[1:] == (2, 1, 8)
     scores, _ = model.step(torch.tensor([BOS]), 0, cache.memory, None)
     source, target = tensors([[5]])
     torch.testing.assert_close(model.logits(model(source, target))[0, 0, 0], scores[0], rtol=0, atol=1e-5)
@@ -162,7 +164,7 @@ def test_memory_grows_with_all_and_not_with_last() -> None:
         cache = model.append(torch.tensor([BOS]), model.start())
         for query in QUERIES[:2]:
             cache = model.append(torch.tensor(query), cache)
-        assert cache.memory[0][0].shape[2] == expected
+        assert cache.memory["memory_keys"].shape[2] == expected
 
 
 def test_padding_gives_finite_gradients(model: MTN) -> None:

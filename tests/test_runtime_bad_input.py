@@ -142,7 +142,7 @@ def test_four_hundred_words_before(opened: Suggester) -> None:
         session = opened.session(queries)
         assert session.queries == [normalize(query) for query in queries]
         assert_honest(session.suggest("par", 8, deadline_ms=DEADLINE), "par", 8)
-        assert session.state.session_keys.shape[2] <= opened.engine.max_queries + 1
+        assert session.state["session_keys"].shape[2] <= opened.engine.max_queries + 1
     # The end of a long query counts, its beginning does not.
     ends, begins = (opened.session([text]) for text in (f"{words} jaguar price", f"jaguar price {words}"))
     plain = opened.session([words]).suggest("", 8).suggestions

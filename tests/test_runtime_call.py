@@ -17,7 +17,7 @@ from export.graphs import build_graphs
 from mtn_edge.config import ModelConfig
 from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint
 from mtn_edge.decoding.torch_engine import TorchEngine
-from mtn_edge.models.mtn import build
+from mtn_edge.models.build import build
 from mtn_edge.runtime import call as calls
 from mtn_edge.runtime.call import TOO_LATE, Call, CallEndedError
 from mtn_edge.runtime.engine import Engine, Hypotheses, OnnxEngine

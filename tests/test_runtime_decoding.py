@@ -15,7 +15,7 @@ from export.graphs import build_graphs
 from mtn_edge.config import ModelConfig
 from mtn_edge.decoding.torch_engine import TorchEngine
 from mtn_edge.errors import UserError
-from mtn_edge.models.mtn import build
+from mtn_edge.models.build import build
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.engine import NO_FLOOR, Engine, Hypotheses, OnnxEngine

@@ -18,7 +18,7 @@ from mtn_edge.config import ModelConfig
 from mtn_edge.decoding.prefix_constraint import PrefixConstraint
 from mtn_edge.decoding.torch_engine import TorchEngine
 from mtn_edge.errors import UserError
-from mtn_edge.models.mtn import build
+from mtn_edge.models.build import build
 from mtn_edge.runtime import suggester as says
 from mtn_edge.runtime.blocklist import Blocklist, fold
 from mtn_edge.runtime.call import TOO_LATE
@@ -216,7 +216,7 @@ def test_a_query_appended_is_a_query_opened_with(make: Any) -> None:
         opened = suggester.session(queries[:end])
         assert growing.queries == opened.queries == [text for text in queries[:end] if text.strip()]
         assert growing.suggest("ne", 8).suggestions == opened.suggest("ne", 8).suggestions
-        assert growing.state.session_keys.shape[2] <= CONFIG.max_queries + 1
+        assert growing.state["session_keys"].shape[2] <= CONFIG.max_queries + 1
 
 
 def test_a_long_session_forgets_its_oldest_queries_only(make: Any) -> None:

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from mtn_edge.config import Config, ModelConfig, TrainConfig, override, preset
 from mtn_edge.data.batches import IGNORE, Batch
-from mtn_edge.models.mtn import MTN, build
+from mtn_edge.models.build import build
+from mtn_edge.models.mtn import MTN
 from mtn_edge.tokenizer import BOS, EOS, PAD
 from mtn_edge.training.checkpoint import load_checkpoint
 from mtn_edge.training.module import TrainingModule, learning_rate, mean_loss, token_loss

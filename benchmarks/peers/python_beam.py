@@ -69,7 +69,7 @@ class PythonBeam:
     def start(self, queries: list[str]) -> None:
         """Takes the session's cross-attention keys and values."""
         state = self._suggester.session(queries).state
-        self._memory = {"memory_keys": state.memory_keys, "memory_values": state.memory_values}
+        self._memory = {"memory_keys": state["memory_keys"], "memory_values": state["memory_values"]}
 
     def suggest(self, typed: str) -> list[str]:
         """The best texts under the constraint."""

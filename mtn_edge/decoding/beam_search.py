@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from mtn_edge.decoding.prefix_constraint import Constraint
-from mtn_edge.models.layers import KeysValues
-from mtn_edge.models.mtn import MTN
+from mtn_edge.models.build import Network
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS, PAD
@@ -23,8 +22,8 @@ from mtn_edge.tokenizer import EOS, PAD
 
 @torch.inference_mode()
 def beam_search(
-    model: MTN,
-    memory: list[KeysValues],
+    model: Network,
+    memory: dict[str, Tensor],
     constraint: Constraint,
     *,
     beam: int,
@@ -77,13 +76,13 @@ def beam_search(
             break
         rows = torch.searchsorted(live, parent[alive])
         live, live_scores, states = alive.nonzero()[:, 0], scores[alive], table[states[rows], last[alive]]
-        past = [(keys[rows], values[rows]) for keys, values in past]
+        past = [x[rows] for x in past]
         logits, past = model.step(last[alive], position + step, memory, past)
     return tokens, scores, mass
 
 
-def _settle(model: MTN, memory: list[KeysValues], constraint: Constraint) -> tuple[Tensor, list[KeysValues]]:
-    """Scores [1, v] of the first token to write, and the keys and values of the settled ones."""
+def _settle(model: Network, memory: dict[str, Tensor], constraint: Constraint) -> tuple[Tensor, list[Tensor]]:
+    """Scores [1, v] of the first token to write, and what the decoder keeps of the settled ones."""
     logits, past = torch.empty(0), None
     for position, token in enumerate(constraint.start_tokens.tolist()):
         logits, past = model.step(torch.tensor([token]), position, memory, past)

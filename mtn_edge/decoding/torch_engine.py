@@ -8,17 +8,17 @@ import torch
 
 from mtn_edge.decoding.beam_search import beam_search
 from mtn_edge.decoding.prefix_constraint import Constraint
-from mtn_edge.models.layers import KeysValues
-from mtn_edge.models.mtn import MTN, SessionCache
+from mtn_edge.models.build import Network
+from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.runtime.call import Call
-from mtn_edge.runtime.engine import NO_FLOOR, Floats, Hypotheses, SessionState
+from mtn_edge.runtime.engine import NO_FLOOR, Hypotheses, SessionState
 from mtn_edge.tokenizer import BOS
 
 
 class TorchEngine:
     """A network in evaluation mode, on the CPU in float32 (see `runtime.engine.Engine`)."""
 
-    def __init__(self, model: MTN) -> None:
+    def __init__(self, model: Network) -> None:
         self.vocab_size = model.embedding.num_embeddings
         self.max_tokens, self.max_queries = model.max_tokens, model.max_queries
         self._model = model
@@ -53,22 +53,10 @@ class TorchEngine:
 
 
 def _to_state(cache: SessionCache) -> SessionState:
-    return SessionState(*_stack(cache.session), *_stack(cache.memory))
+    return {name: tensor.numpy() for name, tensor in (cache.session | cache.memory).items()}
 
 
 def _to_cache(state: SessionState) -> SessionCache:
-    return SessionCache(
-        _unstack(state.session_keys, state.session_values), _unstack(state.memory_keys, state.memory_values)
-    )
-
-
-def _stack(layers: list[KeysValues]) -> tuple[Floats, Floats]:
-    """[1, h, t, e] for each layer to [layers, h, t, e]."""
-    keys, values = (torch.cat(part).numpy() for part in zip(*layers, strict=True))
-    return keys, values
-
-
-def _unstack(keys: Floats, values: Floats) -> list[KeysValues]:
-    """The inverse of `_stack`."""
-    layers = zip(torch.from_numpy(keys), torch.from_numpy(values), strict=True)
-    return [(layer_keys[None], layer_values[None]) for layer_keys, layer_values in layers]
+    tensors = {name: torch.from_numpy(array) for name, array in state.items()}
+    session = {name: tensor for name, tensor in tensors.items() if name.startswith("session_")}
+    return SessionCache(session, {name: tensor for name, tensor in tensors.items() if name not in session})

@@ -11,24 +11,15 @@ Shapes: b batch, q queries of a session, t tokens of an earlier query, u tokens 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtn_edge.config import ModelConfig
 from mtn_edge.models.layers import DecoderLayer, EncoderLayer, KeysValues, Norm, Packing, final_norm
+from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import PAD
-
-
-class SessionCache(NamedTuple):
-    """What a session leaves behind for its next query and its next key press."""
-
-    session: list[KeysValues]
-    """Keys and values of the queries so far, [1, h, q, e] for each session layer."""
-    memory: list[KeysValues]
-    """Cross-attention keys and values, [1, h, m, e] for each decoder layer."""
 
 
 class MTN(nn.Module):
@@ -88,7 +79,7 @@ class MTN(nn.Module):
         packing = Packing((target_in != PAD).flatten(0, 1))  # [b * q, u]
         return packing.pad(self.states(source, target_in)).view(*target_in.shape, self.d_model)
 
-    def states(self, source: Tensor, target_in: Tensor) -> Tensor:
+    def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """`forward` without the padding: [n, d], one state for each of `target_in[target_in != PAD]`, in that order."""
         refined = self._refine(source)
         read, written = source != PAD, target_in != PAD  # [b, q, t], [b, q, u]
@@ -111,54 +102,65 @@ class MTN(nn.Module):
 
     def start(self, device: torch.device | None = None) -> SessionCache:
         """The cache of an empty session: nothing yet, not even the start query (append `<bos>` first)."""
-        empty = torch.zeros(1, self.heads, 0, self.d_model // self.heads, device=device)
-        return SessionCache([(empty, empty)] * len(self.session_layers), [(empty, empty)] * len(self.decoder_layers))
+        empty = torch.zeros(self.heads, 0, self.d_model // self.heads, device=device)
+        session, memory = (empty.expand(len(part), -1, -1, -1) for part in (self.session_layers, self.decoder_layers))
+        return SessionCache(
+            {"session_keys": session, "session_values": session}, {"memory_keys": memory, "memory_values": memory}
+        )
 
     def append(self, tokens: Tensor, cache: SessionCache) -> SessionCache:
         """Adds one query to a session (the cached form of `_refine`).
 
         Args:
             tokens: [t] tokens of the query, 1 to `max_tokens` of them.
-            cache: the session so far, at most `max_queries` queries with the start query.
+            cache: the session so far, at most `max_queries` queries with the start query: `session_keys` and
+                `session_values` [Ls, h, q, e] of its queries, `memory_keys` and `memory_values` [Ld, h, m, e] of their
+                tokens (or of the last query's).
         """
-        position = cache.session[0][0].shape[2]
+        past = _by_layer(cache.session["session_keys"], cache.session["session_values"])
+        position = past[0][0].shape[2]
         y = self._encode(tokens[None], self.query_positions.weight[: len(tokens)], mask=None)  # [1, t, d]
         x = (self.projection(y) + self.session_positions.weight[position])[:, None]  # [1, 1, d]
         session: list[KeysValues] = []
-        for layer, past in zip(cast(list[EncoderLayer], self.session_layers), cache.session, strict=True):
-            x, keys_values = layer(x, mask=None, past=past)
+        for layer, layer_past in zip(cast(list[EncoderLayer], self.session_layers), past, strict=True):
+            x, keys_values = layer(x, mask=None, past=layer_past)
             session.append(keys_values)
         refined = y + self.session_norm(x)  # [1, t, d]
-        memory: list[KeysValues] = []
-        for block, (keys, values) in zip(self._decoder, cache.memory, strict=True):
-            new_keys, new_values = block.cross_attention.keys_values(refined)
-            if self.memory == "all":
-                new_keys, new_values = torch.cat([keys, new_keys], dim=2), torch.cat([values, new_values], dim=2)
-            memory.append((new_keys, new_values))
-        return SessionCache(session, memory)
+        keys, values = _stack([block.cross_attention.keys_values(refined) for block in self._decoder])
+        if self.memory == "all":
+            keys = torch.cat([cache.memory["memory_keys"], keys], dim=2)
+            values = torch.cat([cache.memory["memory_values"], values], dim=2)
+        session_keys, session_values = _stack(session)
+        return SessionCache(
+            {"session_keys": session_keys, "session_values": session_values},
+            {"memory_keys": keys, "memory_values": values},
+        )
 
     def step(
-        self, tokens: Tensor, position: int, memory: list[KeysValues], past: list[KeysValues] | None
-    ) -> tuple[Tensor, list[KeysValues]]:
+        self, tokens: Tensor, position: int, memory: dict[str, Tensor], past: list[Tensor] | None
+    ) -> tuple[Tensor, list[Tensor]]:
         """One decoder step for b hypotheses of one session.
 
         Args:
             tokens: [b] the last token of each hypothesis (`<bos>` at position 0).
             position: how many tokens each has before that one.
             memory: `SessionCache.memory`, shared by all hypotheses.
-            past: what the previous step returned, reordered; None at position 0.
+            past: what the previous step returned, rows reordered; None at position 0.
 
         Returns:
-            Scores [b, v] of the next token and the keys and values [b, h, position + 1, e] of each layer.
+            Scores [b, v] of the next token; keys and values of each layer in turn, [b, h, position + 1, e].
         """
         x = self._embed(tokens[:, None], self.decoder_positions.weight[position : position + 1])  # [b, 1, d]
         b = tokens.shape[0]
-        present: list[KeysValues] = []
-        for number, layer in enumerate(self._decoder):
-            x, keys_values = layer.attend_to_self(x, mask=None, past=past[number] if past is not None else None)
-            present.append(keys_values)
+        present: list[Tensor] = []
+        for number, (layer, keys_values) in enumerate(
+            zip(self._decoder, _by_layer(memory["memory_keys"], memory["memory_values"]), strict=True)
+        ):
+            layer_past = (past[2 * number], past[2 * number + 1]) if past is not None else None
+            x, new = layer.attend_to_self(x, mask=None, past=layer_past)
+            present += new
             # All hypotheses share one memory: fold them into the time axis.
-            x = layer.attend_to_memory(x.reshape(1, b, self.d_model), memory[number], mask=None).reshape(
+            x = layer.attend_to_memory(x.reshape(1, b, self.d_model), keys_values, mask=None).reshape(
                 b, 1, self.d_model
             )
         return self.logits(self.decoder_norm(x)[:, 0]), present
@@ -237,23 +239,15 @@ class FullProjection(nn.Module):
         return torch.einsum("btd,tdf->bf", y, self.weight[: y.shape[1]])
 
 
-def build(config: ModelConfig) -> MTN:
-    """The network that `config` describes."""
-    return MTN(
-        vocab_size=config.vocab_size,
-        d_model=config.d_model,
-        heads=config.heads,
-        ffn=config.ffn,
-        query_layers=config.query_layers,
-        session_layers=config.session_layers,
-        decoder_layers=config.decoder_layers,
-        max_tokens=config.max_tokens,
-        max_queries=config.max_queries,
-        projection=config.projection,
-        memory=config.memory,
-        norm=config.norm,
-        dropout=config.dropout,
-    )
+def _by_layer(keys: Tensor, values: Tensor) -> list[KeysValues]:
+    """[layers, h, t, e] to [1, h, t, e] of each layer."""
+    return [(k[None], v[None]) for k, v in zip(keys, values, strict=True)]
+
+
+def _stack(layers: list[KeysValues]) -> KeysValues:
+    """The inverse of `_by_layer`."""
+    keys, values = (torch.cat(part) for part in zip(*layers, strict=True))
+    return keys, values
 
 
 def _init_weights(module: nn.Module) -> None:

@@ -1,15 +1,13 @@
 """What runs a model: two graphs on ONNX Runtime (or anything else that keeps to `Engine`).
 
-Shapes: Ls session layers, Ld decoder layers, h heads, q queries so far with the start query, m tokens of the memory,
-e width of a head, S states, V vocabulary.
+Shapes: S states, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,22 +25,14 @@ DEAD = -1e8
 """A hypothesis with this log-probability or less broke the table's rules somewhere."""
 NO_FLOOR = DEAD
 """A floor that gives up dead hypotheses only."""
+NEW = "new_"
+"""What `encode.onnx` calls a part of the state after the query: this and the part's name."""
 _FATAL = 4
 """The one severity of ONNX Runtime's own log that is shown."""
 
-
-@dataclass(frozen=True)
-class SessionState:
-    """All that a session leaves behind for its next query and its next key press; never changed in place."""
-
-    session_keys: Floats
-    """[Ls, h, q, e]"""
-    session_values: Floats
-    """[Ls, h, q, e]"""
-    memory_keys: Floats
-    """[Ld, h, m, e]"""
-    memory_values: Floats
-    """[Ld, h, m, e]"""
+SessionState = Mapping[str, NDArray[Any]]
+"""All that a session leaves behind for its next query (`session_...`) and its next key press (`memory_...`), by name;
+never changed in place."""
 
 
 class Hypotheses(NamedTuple):
@@ -114,15 +104,15 @@ class OnnxEngine:
         self.vocab_size: int = model["vocab_size"]
         self.max_tokens: int = model["max_tokens"]
         self.max_queries: int = model["max_queries"]
-        self._memory: Literal["all", "last"] = model["memory"]
         self._encode = _session(folder / "encode.onnx", threads)
         self._suggest = _session(folder / "suggest.onnx", threads)
-        nothing = np.zeros(
-            (model["session_layers"], model["heads"], 0, model["d_model"] // model["heads"]), dtype=np.float32
-        )
-        self._nothing = np.zeros((model["decoder_layers"], *nothing.shape[1:]), dtype=np.float32)
+        self._reads = [entry.name for entry in self._encode.get_inputs() if entry.name != "embedded"]
+        self._writes = [entry.name for entry in self._encode.get_outputs()]
+        self._remembers = [entry.name for entry in self._suggest.get_inputs() if entry.name.startswith("memory_")]
+        nothing = _nothing([*self._encode.get_inputs(), *self._suggest.get_inputs()])
+        self._no_memory = {name: nothing[name] for name in self._remembers}
         self._no_states = np.full((1, self.vocab_size), FORBIDDEN, dtype=np.uint8)
-        self._start = self.append([BOS], SessionState(nothing, nothing, self._nothing, self._nothing))
+        self._start = self.append([BOS], nothing)
 
     def start(self) -> SessionState:
         """See `Engine.start`: computed once, when the engine is made."""
@@ -130,18 +120,9 @@ class OnnxEngine:
 
     def append(self, tokens: Sequence[int], state: SessionState) -> SessionState:
         """See `Engine.append`."""
-        memory_keys, memory_values, session_keys, session_values = self._encode.run(
-            ["memory_keys", "memory_values", "new_session_keys", "new_session_values"],
-            {
-                "embedded": self._embed(tokens),
-                "session_keys": state.session_keys,
-                "session_values": state.session_values,
-            },
-        )
-        if self._memory == "all":
-            memory_keys = np.concatenate([state.memory_keys, memory_keys], axis=2)
-            memory_values = np.concatenate([state.memory_values, memory_values], axis=2)
-        return SessionState(session_keys, session_values, memory_keys, memory_values)
+        feeds = {"embedded": self._embed(tokens)} | {name: state[name] for name in self._reads}
+        new = self._encode.run(self._writes, feeds)
+        return {name.removeprefix(NEW): array for name, array in zip(self._writes, new, strict=True)}
 
     def search(
         self,
@@ -155,8 +136,7 @@ class OnnxEngine:
     ) -> Hypotheses:
         """See `Engine.search`."""
         feeds = {
-            "memory_keys": state.memory_keys,
-            "memory_values": state.memory_values,
+            **{name: state[name] for name in self._remembers},
             "start_tokens": constraint.start_tokens,
             "next_state": constraint.next_state,
             "start_state": np.array([constraint.start_state], dtype=np.int64),
@@ -171,8 +151,7 @@ class OnnxEngine:
     def _embed(self, tokens: Sequence[int]) -> Floats:
         """Embeddings [t, d]: the table is in the search's graph alone, which gives them before its first step."""
         feeds = {
-            "memory_keys": self._nothing,
-            "memory_values": self._nothing,
+            **self._no_memory,
             "start_tokens": np.asarray(tokens, dtype=np.int64),
             "next_state": self._no_states,
             "start_state": np.array([0], dtype=np.int64),
@@ -199,6 +178,15 @@ class OnnxEngine:
             raise
         finally:
             call.detach()
+
+
+def _nothing(inputs: Iterable[Any]) -> dict[str, NDArray[Any]]:
+    """The state before the start query: zeros, none of them along a dynamic axis."""
+    return {
+        entry.name: np.zeros([side if isinstance(side, int) else 0 for side in entry.shape], dtype=np.float32)
+        for entry in inputs
+        if entry.name.startswith(("session_", "memory_"))
+    }
 
 
 def _session(path: Path, threads: int) -> Any:

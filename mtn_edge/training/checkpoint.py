@@ -14,7 +14,7 @@ from torch import Tensor
 from mtn_edge.config import Config, check, load_config, to_toml
 from mtn_edge.errors import UserError
 from mtn_edge.folders import check_files, read_manifest, write_manifest
-from mtn_edge.models.mtn import MTN, build
+from mtn_edge.models.build import Network, build
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.state import TrainingState, save_state
 from mtn_edge.training.workplace import METRICS, write_rows
@@ -31,7 +31,7 @@ class Checkpoint:
 
     path: Path
     config: Config
-    model: MTN
+    model: Network
     """In evaluation mode, on the CPU, float32."""
     tokenizer: Tokenizer
     manifest: dict[str, Any]
@@ -90,7 +90,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(path=path, config=config, model=model.eval(), tokenizer=tokenizer, manifest=manifest)
 
 
-def _load_weights(model: MTN, file: Path) -> None:
+def _load_weights(model: Network, file: Path) -> None:
     try:
         weights: dict[str, Tensor] = load_file(file)
     except (OSError, SafetensorError) as error:

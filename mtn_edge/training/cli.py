@@ -15,7 +15,9 @@ from mtn_edge.errors import missing_extra
 def train(
     dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="What `data prepare` wrote.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="CHECKPOINT", help="The new checkpoint.")],
-    arch: Annotated[Literal["mtn"], typer.Option(help="The network.")] = "mtn",
+    arch: Annotated[
+        Literal["mtn", "transformer", "seq2seq", "hred", "tail-lstm"], typer.Option(help="The network.")
+    ] = "mtn",
     preset_name: Annotated[
         Literal["tiny", "small", "base"], typer.Option("--preset", help="Settings to start from.")
     ] = "tiny",

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from mtn_edge.config import TrainConfig
 from mtn_edge.data.batches import IGNORE, Batch
-from mtn_edge.models.mtn import MTN
+from mtn_edge.models.build import Network
 from mtn_edge.tokenizer import PAD
 from mtn_edge.training.state import Progress
 
@@ -28,7 +28,7 @@ class TrainingModule(pl.LightningModule):
         progress: where the run stands; its step counts those before a resume too, unlike Lightning's `global_step`.
     """
 
-    def __init__(self, model: MTN, train: TrainConfig, *, total_steps: int, progress: Progress) -> None:
+    def __init__(self, model: Network, train: TrainConfig, *, total_steps: int, progress: Progress) -> None:
         super().__init__()
         self.model = model
         self.train_config = train
@@ -64,7 +64,7 @@ def learning_rate(step: int, train: TrainConfig, total_steps: int) -> float:
     return train.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
 
 
-def token_loss(model: MTN, batch: Batch, *, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+def token_loss(model: Network, batch: Batch, *, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """Cross-entropy summed over the tokens to predict, and how many there are.
 
     The output layer is the dearest of all, so only positions that count reach it.
@@ -76,7 +76,7 @@ def token_loss(model: MTN, batch: Batch, *, label_smoothing: float = 0.0) -> tup
 
 
 @torch.no_grad()
-def mean_loss(model: MTN, batches: Iterable[Batch]) -> float:
+def mean_loss(model: Network, batches: Iterable[Batch]) -> float:
     """Nats per token of the batches, in evaluation mode and without label smoothing."""
     device = model.embedding.weight.device
     was_training = model.training

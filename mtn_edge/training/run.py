@@ -22,7 +22,7 @@ from mtn_edge.data.batches import Batch, Batches, TokenizedSessions
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
 from mtn_edge.folders import read_manifest
-from mtn_edge.models.mtn import MTN, build
+from mtn_edge.models.build import Network, build
 from mtn_edge.training.checkpoint import TOKENIZER, write_checkpoint
 from mtn_edge.training.module import TrainingModule
 from mtn_edge.training.state import Progress, TrainingState, load_state
@@ -136,7 +136,7 @@ class _Stream:
 
 
 def _fit(
-    model: MTN, state: TrainingState, split: _Split, workplace: Workplace, train: TrainConfig, accelerator: str
+    model: Network, state: TrainingState, split: _Split, workplace: Workplace, train: TrainConfig, accelerator: str
 ) -> None:
     stream = _Stream(split.train, seed=train.seed, step=state.progress.step, epochs=train.epochs)
     queries = split.queries * train.epochs
@@ -161,7 +161,7 @@ def _fit(
 
 
 def _finish(
-    model: MTN, split: _Split, workplace: Workplace, data: Dataset, config: Config, *, force: bool
+    model: Network, split: _Split, workplace: Workplace, data: Dataset, config: Config, *, force: bool
 ) -> dict[str, Any]:
     """Makes the checkpoint from the last saved state."""
     state = load_state(workplace.folder)
