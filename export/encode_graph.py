@@ -6,7 +6,8 @@ the parts of the session's state that it needs; outputs `new_` and the name of e
 [Ls, h, q + 1, e]; `memory_keys` and `memory_values` float32 [Ld, h, m, e] grow by t tokens (memory `all`) or are
 replaced by them (`last`, no input then).
 
-Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers, d width, h heads, e = d/h.
+Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers,
+d width, h heads, e = d/h.
 """
 
 from __future__ import annotations

@@ -81,7 +81,30 @@ def test_time_puts_the_last_tenth_in_test(log: Path, tmp_path: Path) -> None:
     assert min(starts["test"]).isoformat() == cut["test_from"]
     # Sessions that start in the same second stay on one side, so the sizes are not exact.
     assert [len(starts[split]) for split in SPLITS] == pytest.approx([800, 100, 100], abs=5)
-    assert all(part == sorted(part) for part in starts.values())
+
+
+def test_sessions_stand_by_user_then_start(log: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    made = dataset(log, tmp_path / "one")
+    named: dict[int, set[str]] = {}
+    for split in SPLITS:
+        numbers, sessions = made.users(split), made.sessions(split)
+        starts = pq.read_table(made.files(split)[0])["start"].to_pylist()
+        assert list(zip(numbers, starts, strict=True)) == sorted(zip(numbers, starts, strict=True))
+        for number, session in zip(numbers, sessions, strict=True):
+            named.setdefault(number, set()).update(query.split(" ")[1] for query in session)
+    assert sorted(named) == list(range(200))
+    assert sorted(min(names) for names in named.values()) == sorted(str(user) for user in range(200))
+    assert all(len(names) == 1 for names in named.values())
+    # Numbered by their first sessions: the users whose first session starts in the first hour come first.
+    assert {int(*named[number]) % 24 for number in range(8)} == {0}
+
+
+def test_sessions_without_users_have_one_each(tmp_path: Path) -> None:
+    (tmp_path / "log.tsv").write_text("".join(f"query {at}\tanswer {at}\n" for at in range(40)))
+    made = dataset(tmp_path / "log.tsv", tmp_path / "dataset", format="sessions")
+    assert sorted(number for split in SPLITS for number in made.users(split)) == list(range(40))
 
 
 def test_popularity_and_vocabulary_come_from_train_alone(log: Path, tmp_path: Path) -> None:

@@ -7,14 +7,16 @@ import pytest
 import torch
 
 from mtn_edge.config import ModelConfig
-from mtn_edge.models.layers import Packing
 from mtn_edge.models.build import build
+from mtn_edge.models.layers import Packing
 from mtn_edge.models.mtn import MTN
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import BOS, PAD
 
 VOCAB, T, Q = 30, 6, 5
-VARIANTS = list(itertools.product(("all", "last"), ("position", "full"), ("pre", "post")))
+VARIANTS: list[tuple[str, ...]] = list(itertools.product(("all", "last"), ("position", "full"), ("pre", "post")))
+VARIANTS += [("all", "position", norm, "ssru", share) for norm, share in (("pre", ""), ("post", "shared"))]
+VARIANTS += [("all", "position", "pre", "attention", "shared")]
 QUERIES = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14], [15, 16]]
 
 
@@ -24,7 +26,14 @@ def model(request: pytest.FixtureRequest) -> MTN:
     return make(*request.param)
 
 
-def make(memory: str = "all", projection: str = "position", norm: str = "pre", **sizes: int) -> MTN:
+def make(
+    memory: str = "all",
+    projection: str = "position",
+    norm: str = "pre",
+    mixer: str = "attention",
+    share: str = "",
+    **sizes: int,
+) -> MTN:
     config = ModelConfig(
         vocab_size=VOCAB,
         d_model=16,
@@ -38,6 +47,8 @@ def make(memory: str = "all", projection: str = "position", norm: str = "pre", *
         memory=memory,
         projection=projection,
         norm=norm,
+        mixer=mixer,
+        share_decoder=bool(share),
         dropout=0.0,
     )
     network = build(config).eval()

@@ -39,13 +39,20 @@ class Dataset:
         return sorted((self.path / split).glob("*.parquet"))
 
     def sessions(self, split: SplitName) -> list[list[str]]:
-        """The queries of each session, in normal form, in the order of the files."""
+        """The queries of each session, in normal form, in the order of the files: by user, then by start."""
+        return self._column(split, "queries")
+
+    def users(self, split: SplitName) -> list[int]:
+        """The user of each session, in the order of `sessions`: a number without meaning outside the dataset.
+
+        In logs without users each session has a user of its own.
+        """
+        return self._column(split, "user")
+
+    def _column(self, split: SplitName, name: str) -> list[Any]:
         import pyarrow.parquet as pq
 
-        found: list[list[str]] = []
-        for file in self.files(split):
-            found += pq.read_table(file, columns=["queries"])["queries"].to_pylist()
-        return found
+        return [value for file in self.files(split) for value in pq.read_table(file, columns=[name])[name].to_pylist()]
 
     def popularity(self) -> list[tuple[str, int]]:
         """Each query of the training split with its count, the most frequent first."""

@@ -124,6 +124,19 @@ def _hex(fraction: float) -> str:
     return f"{round(fraction * 2**32):08x}"
 
 
+def number_users(sessions: ir.Table) -> ir.Table:
+    """Puts a number in place of `user`: 0, 1, 2, ... in the order of the users' first sessions.
+
+    So the numbers say nothing about the log's own.
+    """
+    import ibis
+
+    firsts = sessions.group_by("user").agg(first=sessions.session.min())
+    # Row numbers start at 0.
+    numbers = firsts.select("user", number=ibis.row_number().over(ibis.window(order_by="first")).cast("int64"))
+    return sessions.join(numbers, "user").drop("user").rename(user="number")
+
+
 def query_counts(sessions: ir.Table) -> ir.Table:
     """`query` and `count`, the most frequent first."""
     import ibis

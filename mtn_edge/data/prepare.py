@@ -204,7 +204,7 @@ class _Run:
         return kept
 
     def _split(self, sessions: ir.Table) -> tuple[ir.Table, dict[str, Any]]:
-        """Adds `split`, and says where it cuts."""
+        """Adds `split` and numbers the users, and says where it cuts."""
         if self.settings.split == "hash":
             by_user = self.settings.format != "sessions"
             split = pipeline.split_by_hash(sessions, self.settings.seed, by_user=by_user)
@@ -225,7 +225,7 @@ class _Run:
                 "valid_from": valid_from.isoformat() if valid_from else None,
                 "test_from": test_from.isoformat() if test_from else None,
             }
-        return self._keep("split_sessions", split), cut
+        return self._keep("split_sessions", pipeline.number_users(split)), cut
 
     def _start_of(self, sessions: ir.Table, place: int) -> Any:
         """Start of the session numbered `place` (in order of start, from 0); None after the last."""
@@ -238,7 +238,7 @@ class _Run:
         schema = _session_schema()
         counts = {}
         for name in SPLITS:
-            part = sessions.filter(sessions.split == name).order_by("session").select(*schema.names)
+            part = sessions.filter(sessions.split == name).order_by("user", "session").select(*schema.names)
             (folder / name).mkdir()
             counts[name] = {"sessions": 0, "queries": 0}
             with pq.ParquetWriter(folder / name / "sessions-00000.parquet", schema, compression="zstd") as writer:
@@ -277,6 +277,7 @@ def _session_schema() -> Any:
 
     return pa.schema(
         [
+            ("user", pa.int64()),
             ("session", pa.int64()),
             ("start", pa.timestamp("us")),
             ("queries", pa.list_(pa.string())),

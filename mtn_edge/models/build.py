@@ -19,6 +19,8 @@ def build(config: ModelConfig) -> Network:
         query_layers=config.query_layers,
         session_layers=config.session_layers,
         decoder_layers=config.decoder_layers,
+        share_decoder=config.share_decoder,
+        mixer=config.mixer,
         max_tokens=config.max_tokens,
         max_queries=config.max_queries,
         projection=config.projection,

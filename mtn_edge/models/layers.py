@@ -6,6 +6,7 @@ h heads, e = d/h width of a head, n real tokens of a batch that is packed (see `
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Norm = Literal["pre", "post"]
+Mixer = Literal["attention", "ssru"]
 KeysValues = tuple[Tensor, Tensor]
 """Keys and values of one attention, each [b, h, t, e]."""
 
@@ -115,6 +117,37 @@ class CrossAttention(nn.Module):
         return self.out(attended if packing is None else packing.pack(attended))  # type: ignore[no-any-return]
 
 
+class SSRU(nn.Module):
+    """Simpler simple recurrent unit, in place of a decoder's self-attention (Kim et al. 2019, section 2.2).
+
+    f_t = sigmoid(W_f x_t + b), c_t = f_t c_(t-1) + (1 - f_t) W x_t, output ReLU(c_t): one vector is all that is kept of
+    the tokens before.
+    """
+
+    def __init__(self, *, d_model: int) -> None:
+        super().__init__()
+        self.forget = nn.Linear(d_model, d_model)
+        self.candidate = nn.Linear(d_model, d_model, bias=False)
+
+    def forward(self, x: Tensor, *, past: Tensor | None, packing: Packing | None = None) -> tuple[Tensor, Tensor]:
+        """Runs over `x` [b, t, d], or [n, d] with `packing`, from the cell `past` [b, d] (None: zeros).
+
+        Returns:
+            The outputs, shaped as `x`, and the last cell [b, d].
+        """
+        forget, candidate = torch.sigmoid(self.forget(x)), self.candidate(x)
+        added = (1 - forget) * candidate
+        if packing is not None:
+            forget, added = packing.pad(forget), packing.pad(added)
+        cell = torch.zeros_like(added[:, 0]) if past is None else past
+        cells = []
+        for gate, new in zip(forget.unbind(1), added.unbind(1), strict=True):
+            cell = gate * cell + new
+            cells.append(cell)
+        outputs = F.relu(torch.stack(cells, dim=1))
+        return outputs if packing is None else packing.pack(outputs), cell
+
+
 class FeedForward(nn.Module):
     """Two linear maps with a ReLU between."""
 
@@ -153,12 +186,16 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention, cross-attention and feed-forward, each with a residual and a layer normalisation."""
+    """Self-attention (or an SSRU), cross-attention and feed-forward, each with a residual and a normalisation."""
 
-    def __init__(self, *, d_model: int, heads: int, ffn: int, norm: Norm, dropout: float) -> None:
+    def __init__(
+        self, *, d_model: int, heads: int, ffn: int, norm: Norm, dropout: float, mixer: Mixer = "attention"
+    ) -> None:
         super().__init__()
         self.norm = norm
-        self.attention = SelfAttention(d_model=d_model, heads=heads)
+        self.attention: SelfAttention | SSRU = (
+            SelfAttention(d_model=d_model, heads=heads) if mixer == "attention" else SSRU(d_model=d_model)
+        )
         self.cross_attention = CrossAttention(d_model=d_model, heads=heads)
         self.feed_forward = FeedForward(d_model=d_model, ffn=ffn)
         self.attention_norm = nn.LayerNorm(d_model)
@@ -166,14 +203,34 @@ class DecoderLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(dropout)
 
-    def attend_to_self(
-        self, x: Tensor, *, mask: Tensor | None, past: KeysValues | None = None, packing: Packing | None = None
-    ) -> tuple[Tensor, KeysValues]:
-        """The self-attention block: `x` to outputs of its shape, and its keys and values (see `SelfAttention`)."""
-        attended, keys_values = self.attention(
-            self.attention_norm(x) if self.norm == "pre" else x, mask=mask, past=past, packing=packing
-        )
-        return add(x, self.dropout(attended), self.attention_norm, self.norm), keys_values
+    @property
+    def kept(self) -> int:
+        """How many tensors of the tokens before are handed on."""
+        return 2 if isinstance(self.attention, SelfAttention) else 1
+
+    def mix(
+        self, x: Tensor, *, mask: Tensor | None, past: Sequence[Tensor] | None = None, packing: Packing | None = None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """The first block: mixes the tokens written so far.
+
+        Args:
+            x: the inputs [b, t, d]; [n, d] with `packing`.
+            mask: see `SelfAttention`; an SSRU always runs from left to right.
+            past: what was returned for the inputs before: keys and values [b, h, p, e], or one cell [b, d].
+            packing: where the inputs lie in rows [b, t], when they are packed.
+
+        Returns:
+            The outputs, shaped as `x`, and what to pass on as `past`.
+        """
+        inner = self.attention_norm(x) if self.norm == "pre" else x
+        kept: Sequence[Tensor]
+        if isinstance(self.attention, SelfAttention):
+            keys_values = None if past is None else (past[0], past[1])
+            mixed, kept = self.attention(inner, mask=mask, past=keys_values, packing=packing)
+        else:
+            mixed, cell = self.attention(inner, past=None if past is None else past[0], packing=packing)
+            kept = (cell,)
+        return add(x, self.dropout(mixed), self.attention_norm, self.norm), kept
 
     def attend_to_memory(
         self, x: Tensor, memory: KeysValues, *, mask: Tensor | None, packing: Packing | None = None

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtn_edge.models.layers import DecoderLayer, EncoderLayer, KeysValues, Norm, Packing, final_norm
+from mtn_edge.models.layers import DecoderLayer, EncoderLayer, KeysValues, Mixer, Norm, Packing, final_norm
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import PAD
 
@@ -39,6 +39,8 @@ class MTN(nn.Module):
         query_layers: int,
         session_layers: int,
         decoder_layers: int,
+        share_decoder: bool,
+        mixer: Mixer,
         max_tokens: int,
         max_queries: int,
         projection: Literal["position", "full"],
@@ -61,7 +63,10 @@ class MTN(nn.Module):
         self.session_layers = nn.ModuleList(EncoderLayer(**layer) for _ in range(session_layers))  # type: ignore[arg-type]
         self.session_norm = final_norm(d_model, norm)
         self.decoder_positions = nn.Embedding(max_tokens + 1, d_model)
-        self.decoder_layers = nn.ModuleList(DecoderLayer(**layer) for _ in range(decoder_layers))  # type: ignore[arg-type]
+        # With shared weights one layer is run again and again, and all runs read the same memory.
+        distinct = 1 if share_decoder else decoder_layers
+        self.decoder_layers = nn.ModuleList(DecoderLayer(**layer, mixer=mixer) for _ in range(distinct))  # type: ignore[arg-type]
+        self.decoder_runs = decoder_layers
         self.decoder_norm = final_norm(d_model, norm)
         self.dropout = nn.Dropout(dropout)
         self.apply(_init_weights)
@@ -90,8 +95,8 @@ class MTN(nn.Module):
         causal = torch.ones(u, u, dtype=torch.bool, device=source.device).tril()
 
         x = self._embed(target_in[written], self.decoder_positions(by_query.columns))  # [n, d]
-        for layer in self._decoder:
-            x, _ = layer.attend_to_self(x, mask=causal, packing=by_query)
+        for _, layer in self._decoder():
+            x, _ = layer.mix(x, mask=causal, packing=by_query)
             keys_values = layer.cross_attention.keys_values(refined, packing=memory)
             x = layer.attend_to_memory(x, keys_values, mask=mask, packing=asking)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
@@ -126,7 +131,9 @@ class MTN(nn.Module):
             x, keys_values = layer(x, mask=None, past=layer_past)
             session.append(keys_values)
         refined = y + self.session_norm(x)  # [1, t, d]
-        keys, values = _stack([block.cross_attention.keys_values(refined) for block in self._decoder])
+        keys, values = _stack(
+            [block.cross_attention.keys_values(refined) for block in cast(list[DecoderLayer], self.decoder_layers)]
+        )
         if self.memory == "all":
             keys = torch.cat([cache.memory["memory_keys"], keys], dim=2)
             values = torch.cat([cache.memory["memory_values"], values], dim=2)
@@ -148,26 +155,27 @@ class MTN(nn.Module):
             past: what the previous step returned, rows reordered; None at position 0.
 
         Returns:
-            Scores [b, v] of the next token; keys and values of each layer in turn, [b, h, position + 1, e].
+            Scores [b, v] of the next token; what each layer in turn keeps of the tokens (see
+            `DecoderLayer.mix`).
         """
         x = self._embed(tokens[:, None], self.decoder_positions.weight[position : position + 1])  # [b, 1, d]
         b = tokens.shape[0]
+        memories = _by_layer(memory["memory_keys"], memory["memory_values"])
         present: list[Tensor] = []
-        for number, (layer, keys_values) in enumerate(
-            zip(self._decoder, _by_layer(memory["memory_keys"], memory["memory_values"]), strict=True)
-        ):
-            layer_past = (past[2 * number], past[2 * number + 1]) if past is not None else None
-            x, new = layer.attend_to_self(x, mask=None, past=layer_past)
+        for number, layer in self._decoder():
+            kept = past[len(present) : len(present) + layer.kept] if past is not None else None
+            x, new = layer.mix(x, mask=None, past=kept)
             present += new
             # All hypotheses share one memory: fold them into the time axis.
-            x = layer.attend_to_memory(x.reshape(1, b, self.d_model), keys_values, mask=None).reshape(
+            x = layer.attend_to_memory(x.reshape(1, b, self.d_model), memories[number], mask=None).reshape(
                 b, 1, self.d_model
             )
         return self.logits(self.decoder_norm(x)[:, 0]), present
 
-    @property
-    def _decoder(self) -> list[DecoderLayer]:
-        return cast(list[DecoderLayer], list(self.decoder_layers))
+    def _decoder(self) -> list[tuple[int, DecoderLayer]]:
+        """The decoder's layers in the order in which they run, each with its number."""
+        layers = list(enumerate(cast(list[DecoderLayer], self.decoder_layers)))
+        return layers if len(layers) == self.decoder_runs else layers * self.decoder_runs
 
     def _memory_mask(self, asking: Tensor, memory: Tensor, real: Tensor) -> Tensor:
         """What each predicted token may look at in its session: [b, 1, u, m], True where allowed.
@@ -253,6 +261,7 @@ def _stack(layers: list[KeysValues]) -> KeysValues:
 def _init_weights(module: nn.Module) -> None:
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
-        nn.init.zeros_(module.bias)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Embedding):
         nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
