@@ -26,7 +26,7 @@ def make(sessions: list[list[str]], max_tokens: int = 4, max_queries: int = 4, b
 def pairs(batch: Batch) -> list[tuple[tuple[str, ...], str, bool]]:
     """What each target of a batch is predicted from: (earlier queries as read, the target as written, has an end)."""
     found = []
-    for source, target_in, target_out in zip(*batch, strict=True):
+    for source, target_in, target_out, _ in zip(*batch, strict=True):
         read = ["".join(chr(x) for x in row if x not in (PAD, BOS)) for row in source.tolist()]
         assert source[0].tolist() == [BOS] + [PAD] * (source.shape[1] - 1)
         for number, (given_row, wanted_row) in enumerate(zip(target_in.tolist(), target_out.tolist(), strict=True)):
@@ -75,7 +75,7 @@ def test_every_query_is_predicted_once_from_its_context(
 
 
 def test_the_tensors_of_a_small_session() -> None:
-    source, target_in, target_out = next(make([["abcde", "x"]]).stream(1, 0))
+    source, target_in, target_out, user = next(make([["abcde", "x"]]).stream(1, 0))
     a, b, c, d, e, x = (ord(letter) for letter in "abcdex")
     assert source.tolist() == [[[BOS, PAD, PAD, PAD], [b, c, d, e]]]
     assert target_in.tolist() == [[[BOS, a, b, c, d], [BOS, x, PAD, PAD, PAD]]]
@@ -116,7 +116,7 @@ def test_batches_hold_about_as_many_queries_as_asked_and_like_lengths() -> None:
         sizes.append(int((batch.target_in[:, :, 0] == BOS).sum()))
         padding += batch.target_in.numel()
         tokens += int((batch.target_in != PAD).sum())
-    assert sum(sizes) == batches._sessions.queries
+    assert sum(sizes) == sum(map(len, many(2000)))
     assert 56 <= np.median(sizes) <= 72
     assert max(sizes) < 64 + 9
     assert padding < 1.6 * tokens  # 2.2 when sessions are taken as they come
