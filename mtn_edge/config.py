@@ -72,7 +72,7 @@ class TrainConfig:
     batch_queries: int = 128
     """Queries in a batch of whole sessions, about."""
     batch_tokens: int = 0
-    """Tokens read and written in a batch at most, padding included, in place of `batch_queries`; 0 leaves it to that."""
+    """Tokens read and written in a batch at most, with padding, in place of `batch_queries`; 0 leaves it to that."""
     accumulate: int = 1
     """Batches whose gradients make one step of the optimizer."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"

@@ -108,10 +108,9 @@ class Tokenizer:
         """The pairs of tokens that become one, in the order in which they were learnt."""
         import json
 
-        return [
-            (self._backend.token_to_id(left), self._backend.token_to_id(right))
-            for left, right in json.loads(self._backend.to_str())["model"]["merges"]
-        ]
+        numbers = self._backend.get_vocab()
+        merges = json.loads(self._backend.to_str())["model"]["merges"]
+        return [(numbers[left], numbers[right]) for left, right in merges]
 
     def decode_bytes(self, tokens: Iterable[int]) -> bytes:
         """The bytes that `tokens` spell; specials spell nothing."""

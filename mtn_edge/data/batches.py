@@ -123,7 +123,7 @@ class _Rows:
         """The queries to predict."""
         counts = self.size - self.context
         place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.repeat(self.first + self.context, counts) + place
+        return np.asarray(np.repeat(self.first + self.context, counts) + place)
 
 
 class Batches:

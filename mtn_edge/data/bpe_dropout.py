@@ -58,7 +58,10 @@ class BpeDropout:
             query = np.repeat(np.arange(len(counts)), counts)
             tokens.append(found)
             lengths.append(np.bincount(query[owner], minlength=len(counts)))
-        return Spelling(np.concatenate([*tokens, np.zeros(0, np.int32)]), offsets_of(np.concatenate([*lengths, np.zeros(0, np.int64)])))
+        return Spelling(
+            np.concatenate([*tokens, np.zeros(0, np.int32)]),
+            offsets_of(np.concatenate([*lengths, np.zeros(0, np.int64)])),
+        )
 
     def _segment(
         self, words: NDArray[np.int64], random: np.random.Generator

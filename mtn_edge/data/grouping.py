@@ -8,6 +8,7 @@ holds is cut to groups by the same rule. With two levels every window is a group
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -116,7 +117,7 @@ class ByTokens:
         for number, found in enumerate(sizes):
             count = number + 1 - bounds[-1]
             wider = (max(a, b) for a, b in zip(most, found, strict=True))
-            rows, size, bucket = most = tuple(wider)  # type: ignore[assignment]
+            rows, size, bucket = most = tuple(wider)
             # Read tokens, and written ones with `<bos>` or `<eos>`.
             if count > 1 and -(-count // parts) * rows * size * (2 * bucket + 1) > tokens:
                 bounds.append(number)
@@ -124,7 +125,7 @@ class ByTokens:
         self.bounds = np.array([*bounds, len(order)] if len(order) else [0])
 
     def sort(self, random: np.random.Generator) -> NDArray[np.int64]:
-        """The groups in the order in which `bounds` cuts them; those of equal rows, queries and bucket change places."""
+        """The groups in the order in which `bounds` cuts them; those of equal sizes change places."""
         chance = random.random(len(self._bucket))
         return np.lexsort((chance, self._bucket, self._shapes.size, self._shapes.rows))
 
@@ -133,5 +134,5 @@ def order(plan: ByQueries | ByTokens, seed: int, epoch: int) -> list[NDArray[np.
     """Which groups each batch of an epoch holds, batches in random order."""
     random = np.random.default_rng((seed, epoch))
     groups, bounds = plan.sort(random), plan.bounds
-    batches = [groups[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    batches = [groups[a:b] for a, b in itertools.pairwise(bounds.tolist())]
     return [batches[n] for n in random.permutation(len(batches))]
