@@ -76,6 +76,8 @@ def train_model(
     accelerator = _accelerator(device)
     processes = find_processes(devices)
     if processes.rank > 0:
+        if resume and Workplace(output).stands:
+            raise SystemExit(0)
         return _follow(dataset, output, config, processes, accelerator, began)
     with Workplace(output) as workplace:
         if resume and workplace.is_finished(force=force):
@@ -245,12 +247,14 @@ def _accelerator(device: Device) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keeps Lightning's banners, tips and warnings about loaders and loggers to itself."""
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(f"lightning.{name}") for name in ("pytorch", "fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"lightning\.")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

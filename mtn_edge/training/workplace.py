@@ -122,6 +122,11 @@ class Workplace:
         self._remove()
         return True
 
+    @property
+    def stands(self) -> bool:
+        """Whether nothing is left to train; looks, and changes nothing."""
+        return not self._has_state and (self._is_whole or (self.output / folders.MANIFEST).is_file())
+
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Rewrites `metrics.jsonl`, for people who watch a run."""
         write_rows(self.folder / METRICS, rows)
