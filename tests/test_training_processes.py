@@ -56,7 +56,19 @@ def test_no_process_is_named() -> None:
 
 def command(dataset: Path, output: Path, *more: str) -> list[str]:
     settings = [word for setting in SETTINGS for word in ("--set", setting)]
-    return [sys.executable, "-m", "mtn_edge", "train", str(dataset), "-o", str(output), "--device", "cpu", *settings, *more]
+    return [
+        sys.executable,
+        "-m",
+        "mtn_edge",
+        "train",
+        str(dataset),
+        "-o",
+        str(output),
+        "--device",
+        "cpu",
+        *settings,
+        *more,
+    ]
 
 
 def run(dataset: Path, output: Path, *more: str) -> str:
@@ -114,7 +126,7 @@ def test_no_process_outlives_the_first_one(tiny_dataset: Path, tmp_path: Path, h
     else:
         process.kill()
     _, words = process.communicate(timeout=60)
-    gone, alive = psutil.wait_procs(children, timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
     if how == signal.SIGINT:
         assert process.returncode == 130
