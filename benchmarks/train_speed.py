@@ -92,9 +92,7 @@ def seconds_of_ours(data: Path, config: Config) -> float:
 def seconds_of_theirs(pairs: list[Pair], config: Config, *, seed: int) -> float:
     """One pass of the `Trainer`."""
     train = config.train
-    return train_flat(
-        pairs, config.model, batch=train.batch_queries, learning_rate=train.learning_rate / 10, seed=seed
-    )
+    return train_flat(pairs, config.model, batch=train.batch_queries, learning_rate=train.learning_rate / 10, seed=seed)
 
 
 def row(name: str, system: str, rates: list[float], tokens: int) -> dict[str, Any]:
