@@ -213,6 +213,9 @@ def test_mrr_is_that_of_the_lists_a_user_sees(tiny_checkpoint: Path) -> None:
             state = engine.append(checkpoint.tokenizer.encode(query), state)
     assert value == pytest.approx(sum(ranks) / 7)
     assert 0.1 < value < 1
+    # Of a session that is longer than the context of 6 queries the first 7 are asked for.
+    long = RankingSample([["paris jobs"] * 7], checkpoint.tokenizer, 99).mrr(checkpoint.model)
+    assert RankingSample([["paris jobs"] * 9], checkpoint.tokenizer, 99).mrr(checkpoint.model) == long
 
 
 def test_a_time_budget_ends_a_run_with_its_best_weights(
