@@ -1,7 +1,9 @@
 """How a run ends before its last step: by patience, time, faults; and how it goes on."""
 
 import json
+import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ import torch
 
 from mtn_edge.cli import main
 from mtn_edge.config import Config, override, preset
-from mtn_edge.errors import UserError
+from mtn_edge.errors import InterruptedRunError, UserError
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training import module, run, watch
 from mtn_edge.training.checkpoint import load_checkpoint
@@ -138,6 +140,21 @@ def test_other_faults_are_not_taken_for_a_lack_of_memory(
     break_at(monkeypatch, 3, fault)
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         train(tiny_dataset, tmp_path / "out")
+
+
+def test_being_told_to_end_keeps_the_state(tiny_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def terminate(loss: torch.Tensor) -> torch.Tensor:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return loss
+
+    with pytest.raises(InterruptedRunError) as caught:
+        train_broken(tiny_dataset, tmp_path / "out", monkeypatch, terminate)
+    assert str(caught.value) == (
+        "training was interrupted before its state was saved again; go on with the same command and --resume."
+    )
+    state = load_state(Workplace(tmp_path / "out").folder)
+    assert state is not None
+    assert state.progress.step == 10
 
 
 def interrupted(dataset: Path, output: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:

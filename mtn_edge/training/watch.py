@@ -14,6 +14,7 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from mtn_edge.data.batches import Batch
@@ -243,7 +244,10 @@ class Watch(pl.Callback):
 
 @contextmanager
 def stop_on_interrupt(watch: Watch) -> Iterator[None]:
-    """Ctrl-C ends the run after the step it came in; a second one ends it at once, with the last saved state."""
+    """Ctrl-C ends the run after the step it came in; a second one ends it at once, with the last saved state.
+
+    So does SIGTERM, by which a job is told to make room.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         if watch.interrupted:
@@ -256,6 +260,8 @@ def stop_on_interrupt(watch: Watch) -> Iterator[None]:
     before = signal.signal(signal.SIGINT, handle)
     try:
         yield
+    except SIGTERMException as error:  # Lightning has waited for the end of the step
+        raise interrupted_run("before its state was saved again") from error
     finally:
         signal.signal(signal.SIGINT, before)
 
