@@ -41,13 +41,19 @@ class Processes:
         """All of them."""
         return self.devices * self.nodes
 
-    def trainer_options(self, accelerator: str) -> dict[str, Any]:
-        """What Lightning's trainer has to know."""
+    def trainer_options(self, accelerator: str, *, some_unused: bool) -> dict[str, Any]:
+        """What Lightning's trainer has to know.
+
+        Args:
+            accelerator: `cpu` or `cuda`.
+            some_unused: whether a batch may leave a part of the network without gradients.
+        """
+        several = "ddp_find_unused_parameters_true" if some_unused else "ddp"
         return {
             "accelerator": accelerator,
             "devices": self.devices,
             "num_nodes": self.nodes,
-            "strategy": "ddp" if self.world > 1 else "auto",
+            "strategy": several if self.world > 1 else "auto",
             # A single process inside a SLURM job is a single process.
             "plugins": None if self.external else [LightningEnvironment()],
         }

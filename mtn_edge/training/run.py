@@ -15,7 +15,7 @@ import lightning
 import lightning.pytorch as pl
 import torch
 
-from mtn_edge.config import Config, TrainConfig, check
+from mtn_edge.config import Config, check
 from mtn_edge.console import progress as show_progress
 from mtn_edge.console import say
 from mtn_edge.data.dataset import Dataset
@@ -103,7 +103,7 @@ def train_model(
             model.load_state_dict(state.part("model"))
         with open_board(tensorboard, step=state.progress.step) as show:
             if not state.progress.ended or processes.external:
-                _fit(model, state, inputs, workplace, config.train, processes, accelerator, began=began, show=show)
+                _fit(model, state, inputs, workplace, config, processes, accelerator, began=began, show=show)
         return _finish(model, inputs, workplace, data, config, force=force)
 
 
@@ -115,9 +115,7 @@ def _follow(
     state = TrainingState(run={}, progress=Progress(), tensors={})
     inputs = read_inputs(data, config, world=processes.world)
     model = _new_model(config)
-    _fit(
-        model, state, inputs, Workplace(output), config.train, processes, accelerator, began=began, show=lambda _: None
-    )
+    _fit(model, state, inputs, Workplace(output), config, processes, accelerator, began=began, show=lambda _: None)
     raise AssertionError  # the fit ends the process
 
 
@@ -136,14 +134,14 @@ def _fit(
     state: TrainingState,
     inputs: Inputs,
     workplace: Workplace,
-    train: TrainConfig,
+    config: Config,
     processes: Processes,
     accelerator: str,
     *,
     began: float,
     show: Callable[[dict[str, Any]], None],
 ) -> None:
-    progress = state.progress
+    progress, train = state.progress, config.train
     stream = Stream(
         inputs.train,
         progress,
@@ -167,7 +165,8 @@ def _fit(
         )
         bf16 = train.precision == "bf16" or (train.precision == "auto" and accelerator == "cuda")
         trainer = pl.Trainer(
-            **processes.trainer_options(accelerator),
+            # Nobody in a batch may have an earlier session.
+            **processes.trainer_options(accelerator, some_unused=config.model.levels == 3),
             precision="bf16-mixed" if bf16 else "32-true",
             max_epochs=1,  # the stream goes through all epochs, so that a resumed run may start inside one
             accumulate_grad_batches=train.accumulate,
