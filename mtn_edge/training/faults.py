@@ -38,7 +38,8 @@ def memory_faults(progress: Progress, train: TrainConfig) -> Iterator[None]:
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if type(error) is RuntimeError and "DefaultCPUAllocator" not in str(error):
+        lacking = isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+        if not lacking:
             raise
         # The same queries make a step, so the run stays what it is.
         hint = "halve `train.batch_queries`, double `train.accumulate` and go on with --resume"

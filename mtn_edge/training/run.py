@@ -253,6 +253,8 @@ def _quiet() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"lightning\.")
+            # torch.compile looks at the gradients of tensors that have none.
+            warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
