@@ -73,7 +73,7 @@ def test_suggest_figures_by_hand() -> None:
         },
         log_probability=-math.log(8),
     )
-    figures = summarize(questions, ask(script, questions, progress=nothing), seed=1)
+    figures = summarize(questions, [ask(script, questions, progress=nothing)], seed=1)
     assert figures["n"] == 3
     assert figures["mrr@10"] == pytest.approx((1 / 2 + 1 + 0) / 3)
     assert figures["pmrr@10"] == pytest.approx((1 + 1 + 0) / 3)
@@ -107,24 +107,24 @@ def test_suggest_figures_by_hand() -> None:
 def test_complete_counts_keys_until_the_bar_shows_the_query() -> None:
     script = Script({((), "eb"): ["x", "y", "ebay"], ((), "eba"): ["ebay"]})
     questions = draw_questions([["ebay"]], "complete", popular=(), max_queries=100, seed=1)
-    figures = summarize(questions, ask(script, questions, progress=nothing), seed=1)
+    figures = summarize(questions, [ask(script, questions, progress=nothing)], seed=1)
     assert figures["keystrokes_saved"] == pytest.approx((5 - 3) / 5)  # "e", "b", tap instead of "ebay" and Enter
     assert figures["perplexity"] is None
     assert figures["bleu"] is None
     assert figures["mrl"] == 2  # "e", "b": the list holds it, and is taken to hold it after "eba"
     fourth = Script({((), "eb"): ["x", "y", "z", "ebay"], ((), "eba"): ["ebay"]})
-    found = summarize(questions, ask(fourth, questions, progress=nothing), seed=1)
+    found = summarize(questions, [ask(fourth, questions, progress=nothing)], seed=1)
     assert found["keystrokes_saved"] == pytest.approx((5 - 4) / 5)  # fourth place is outside the bar
     assert found["mrl"] == 2  # but among the ten
     at_once = Script({((), ""): ["ebay"]})
-    saved = summarize(questions, ask(at_once, questions, progress=nothing), seed=1)["keystrokes_saved"]
+    saved = summarize(questions, [ask(at_once, questions, progress=nothing)], seed=1)["keystrokes_saved"]
     assert saved == pytest.approx((5 - 1) / 5)  # a tap before the first key
-    never = summarize(questions, ask(Script({}), questions, progress=nothing), seed=1)
+    never = summarize(questions, [ask(Script({}), questions, progress=nothing)], seed=1)
     assert never["keystrokes_saved"] == 0
     assert never["mrr@10"] == 0
     assert never["mrl"] == 0
     gap = Script({((), ""): ["1", "2", "3", "ebay"], ((), "eb"): ["ebay"]})
-    assert summarize(questions, ask(gap, questions, progress=nothing), seed=1)["mrl"] == 2  # not at "e"
+    assert summarize(questions, [ask(gap, questions, progress=nothing)], seed=1)["mrl"] == 2  # not at "e"
 
 
 def test_complete_asks_each_group_of_prefix_lengths_once_and_never_the_whole_query() -> None:
@@ -145,7 +145,7 @@ def test_each_prefix_is_asked_once_and_the_first_query_has_a_probability_too() -
     assert len(script.asked) == len(set(script.asked)) == 3 + 4
     assert answers.log_probability is not None
     assert answers.log_probability.tolist() == [[-1, 2], [-1, 2]]
-    figures = summarize(questions, answers, seed=1)
+    figures = summarize(questions, [answers], seed=1)
     assert figures["slices"]["position_0"]["nats_per_character"] == pytest.approx(1 / 4)
     assert figures["slices"]["position_1"]["nats_per_character"] == pytest.approx(1 / 5)
     assert figures["slices"]["prefix_1-3"]["nats_per_character"] is None
@@ -163,7 +163,7 @@ def test_slices_by_hand() -> None:
     assert questions.prefix_length.tolist() == [length for _, length in asked]
     begins = [any(known.startswith(query[:length]) for known in popular) for query, length in asked]
     assert questions.seen_prefix.tolist() == begins
-    parts = summarize(questions, ask(Script({}), questions, progress=nothing), seed=1)["slices"]
+    parts = summarize(questions, [ask(Script({}), questions, progress=nothing)], seed=1)["slices"]
     asked_of = [len(prefix_lengths(query)) for queries in sessions for query in queries]
     assert parts["navigational"]["n"] == sum(asked_of[place] for place in (0, 1, 5))
     assert parts["repeat_free"]["n"] == sum(asked_of) - asked_of[4]
@@ -204,7 +204,7 @@ def test_figures_do_not_depend_on_the_order_of_sessions() -> None:
     system = MostPopularCompletion(popularity)
     shuffled = random.Random(4).sample(sessions, len(sessions))
     figures = [
-        summarize(questions, ask(system, questions, progress=nothing), seed=1)
+        summarize(questions, [ask(system, questions, progress=nothing)], seed=1)
         for questions in (
             draw_questions(order, "suggest", popular=(), max_queries=10_000, seed=1) for order in (sessions, shuffled)
         )

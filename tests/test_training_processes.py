@@ -56,7 +56,19 @@ def test_no_process_is_named() -> None:
 
 def command(dataset: Path, output: Path, *more: str) -> list[str]:
     settings = [word for setting in SETTINGS for word in ("--set", setting)]
-    return [sys.executable, "-m", "mtn_edge", "train", str(dataset), "-o", str(output), "--device", "cpu", *settings, *more]
+    return [
+        sys.executable,
+        "-m",
+        "mtn_edge",
+        "train",
+        str(dataset),
+        "-o",
+        str(output),
+        "--device",
+        "cpu",
+        *settings,
+        *more,
+    ]
 
 
 def run(dataset: Path, output: Path, *more: str) -> str:

@@ -109,8 +109,8 @@ def evaluate_systems(
             against: dict[str, Any] | None = None
             if name != reference:
                 against = {"system": reference}
-                against |= compare(questions, answers[name], answers[reference], seed=seed)
-            figures[questions.task][name] = summarize(questions, answers[name], seed=seed) | {
+                against |= compare(questions, [answers[name]], [answers[reference]], seed=seed)
+            figures[questions.task][name] = summarize(questions, [answers[name]], seed=seed) | {
                 "bytes": system.nbytes,
                 "against": against,
                 "protocol": protocol,
