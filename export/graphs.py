@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from export.encode_graph import build_encode
 from export.history_graph import build_history
-from export.suggest_graph import build_suggest
+from export.suggest_graph import STEP, build_suggest
 from export.weights import graph_tensors
 from mtn_edge.config import ModelConfig
 from quantize.plan import Precision, Weights, apply_plan, precision_of
@@ -51,8 +51,9 @@ class Graphs:
 
     def step_nodes(self) -> int:
         """Nodes that one step of the search runs."""
-        (loop,) = (node for node in self.models["suggest"].graph.node if node.op_type == "Loop")
-        return len(loop.attribute[0].g.node)
+        loops = [node.attribute[0].g for node in self.models["suggest"].graph.node if node.op_type == "Loop"]
+        (step,) = (body for body in loops if body.name == STEP)
+        return len(step.node)
 
     def required_operators(self) -> str:
         """The configuration of a reduced ONNX Runtime build: `domain;opset;operator,operator...` a line."""

@@ -32,6 +32,9 @@ from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS
 from quantize.plan import Weights
 
+STEP = "step"
+"""Name of the search's loop body."""
+
 
 class Decoder(Protocol):
     """What the search asks of a model's decoder; it reads the carried `embedded` [r, d] and what it carries itself."""
@@ -112,7 +115,7 @@ def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
         Carry("mass", FLOAT, [], zeros(graph)),
         *decoder.carries(),
     ]
-    body = GraphBuilder("step", parent=graph)
+    body = GraphBuilder(STEP, parent=graph)
     updates, go_on = _step(layers.inside(body), config, shared, decoder)
     results = graph.loop(body, carries, updates, trips=max_steps, go_on=go_on)
     final = dict(zip((carry.name for carry in carries), results, strict=True))

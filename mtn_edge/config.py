@@ -72,8 +72,18 @@ class TrainConfig:
 
     epochs: int = 24
     """Passes over the training sessions at most; early stopping may end before."""
+    time_budget: float = 0.0
+    """Seconds after which training ends with the best weights so far, resumed parts together; 0 for no limit."""
     batch_queries: int = 128
     """Queries in a batch of whole sessions, about."""
+    batch_tokens: int = 0
+    """Tokens read and written in a batch at most, with padding, in place of `batch_queries`; 0 leaves it to that."""
+    accumulate: int = 1
+    """Batches whose gradients make one step of the optimizer."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic: float32, or bfloat16 where that is safe; `auto` takes bfloat16 on CUDA."""
+    compile: bool = False
+    """Compile the loss with `torch.compile`: minutes at the start, faster steps on a GPU."""
     learning_rate: float = 3e-3
     """Peak of the schedule: linear warm-up, then a cosine down to a tenth."""
     warmup_steps: int = 200
@@ -82,14 +92,22 @@ class TrainConfig:
     """Decoupled weight decay (AdamW) of matrices."""
     label_smoothing: float = 0.1
     """Probability mass spread evenly over the vocabulary in the training loss."""
+    bpe_dropout: float = 0.0
+    """Probability of leaving out a merge when a training query is cut into tokens anew in each epoch; 0.1 is usual."""
+    average: float = 0.0
+    """Decay of the running mean of the weights, which is validated and published in their place; 0 for none."""
     clip_norm: float = 1.0
     """Gradients are scaled down to this norm."""
     validate_every: int = 200
     """Steps between validations, each of which also saves the training state."""
     patience: int = 5
-    """Validations without a better loss after which training stops."""
+    """Validations without a better result after which training stops."""
+    stop_on: Literal["loss", "mrr"] = "loss"
+    """The result: the validation loss, or MRR@10 of suggestions and completions as the beam search finds them."""
     valid_queries: int = 4000
     """Queries of the validation split that are scored, at most."""
+    mrr_queries: int = 200
+    """Queries of the validation split that MRR@10 is measured on, each with nothing typed and half typed."""
     seed: int = 1
     """Seed of weights, order and dropout."""
 
@@ -223,7 +241,15 @@ def check(config: Config) -> Config:
         )
     } | {
         f"train.{name}": getattr(train, name)
-        for name in ("epochs", "batch_queries", "validate_every", "patience", "valid_queries")
+        for name in (
+            "epochs",
+            "batch_queries",
+            "accumulate",
+            "validate_every",
+            "patience",
+            "valid_queries",
+            "mrr_queries",
+        )
     }
     for name, value in positive.items():
         if value < 1:
@@ -234,16 +260,19 @@ def check(config: Config) -> Config:
         raise _bad_value("model.share_decoder", True, "false with model.norm post, whose last layer is scaled apart")
     if model.max_queries < 2:
         raise _bad_value("model.max_queries", model.max_queries, "at least 2")
-    for name, rate in {"model.dropout": model.dropout, "train.label_smoothing": train.label_smoothing}.items():
+    rates = {"model.dropout": model.dropout} | {
+        f"train.{name}": getattr(train, name) for name in ("label_smoothing", "bpe_dropout", "average")
+    }
+    for name, rate in rates.items():
         if not 0 <= rate < 1:
             raise _bad_value(name, rate, "at least 0 and below 1")
     for name, rate in {"train.learning_rate": train.learning_rate, "train.clip_norm": train.clip_norm}.items():
         if not rate > 0:
             raise _bad_value(name, rate, "above 0")
-    for name, amount in {"train.warmup_steps": train.warmup_steps, "train.weight_decay": train.weight_decay}.items():
-        if not amount >= 0:
-            raise _bad_value(name, amount, "at least 0")
-    for name in ("learning_rate", "clip_norm", "weight_decay"):
+    for name in ("warmup_steps", "weight_decay", "batch_tokens", "time_budget"):
+        if not getattr(train, name) >= 0:
+            raise _bad_value(f"train.{name}", getattr(train, name), "at least 0")
+    for name in ("learning_rate", "clip_norm", "weight_decay", "time_budget"):
         if math.isinf(getattr(train, name)):
             raise _bad_value(f"train.{name}", getattr(train, name), "finite")
     return config

@@ -100,6 +100,18 @@ class Tokenizer:
         """`encode` of many texts at once, in parallel."""
         return [list(x.ids) for x in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
+    def word_lengths(self, text: str) -> list[int]:
+        """Bytes of each of the words of `text`; no token reaches from one into the next."""
+        return [len(word) for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
+
+    def merges(self) -> list[tuple[int, int]]:
+        """The pairs of tokens that become one, in the order in which they were learnt."""
+        import json
+
+        numbers = self._backend.get_vocab()
+        merges = json.loads(self._backend.to_str())["model"]["merges"]
+        return [(numbers[left], numbers[right]) for left, right in merges]
+
     def decode_bytes(self, tokens: Iterable[int]) -> bytes:
         """The bytes that `tokens` spell; specials spell nothing."""
         return b"".join(self.token_bytes[token] for token in tokens)

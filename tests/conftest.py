@@ -44,6 +44,12 @@ def tiny_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_settings() -> list[str]:
+    """`--set` of a network that learns `tiny_dataset` a little in a second."""
+    return SETTINGS
+
+
+@pytest.fixture(scope="session")
 def tiny_checkpoint(tiny_dataset: Path) -> Path:
     """A checkpoint that has learnt `tiny_dataset` a little."""
     from mtn_edge.config import override, preset

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtn_edge.data import synthetic as sim
-from mtn_edge.data.oracle import CUT, Oracle
+from mtn_edge.data.oracle import Oracle
 from mtn_edge.data.synthetic import ALONE, BARE, FULL, VERSUS, Chain, World, build, misspell
 from mtn_edge.data.synthetic_draw import Simulator
 from mtn_edge.data.synthetic_words import Kind
 from mtn_edge.errors import UserError
+from mtn_edge.evaluation.metrics import CUT
 
 # Texts that mean several things: `cat` misspelt is `act`, a thing of its own; `price` is asked of both kinds; and
 # `dog price` is both a thing and what is asked about one.

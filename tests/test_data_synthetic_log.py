@@ -19,15 +19,16 @@ import pytest
 pytest.importorskip("ibis", reason="datasets are prepared with the extra [train]")
 
 from mtn_edge.cli import main
-from mtn_edge.data import synthetic_log
+from mtn_edge.data import synthetic_draw, synthetic_log
 from mtn_edge.data.dataset import Dataset
-from mtn_edge.data.oracle import CUT, Oracle
+from mtn_edge.data.oracle import Oracle
 from mtn_edge.data.prepare import SPLITS
 from mtn_edge.data.synthetic import World, build
 from mtn_edge.data.synthetic_draw import Simulator
 from mtn_edge.data.synthetic_log import LogSettings, write_log
 from mtn_edge.data.synthetic_rows import FIRST_DAY
 from mtn_edge.errors import UserError
+from mtn_edge.evaluation.metrics import CUT
 from mtn_edge.evaluation.prefixes import PREFIX_GROUPS, prefix_lengths
 
 SESSIONS, CHUNK = 2500, 300
@@ -93,6 +94,15 @@ def test_prepared_sessions_are_the_simulated_ones(folder: Path) -> None:
     assert made["users"] == len(users) == len({line["user"] for line in sessions_of(whole(folder))})
 
 
+def test_sessions_stay_apart_on_a_crowded_day(tmp_path: Path) -> None:
+    """All sessions of a user on one day, many of them pushed back to keep the half hour."""
+    with patch.object(synthetic_draw, "DAYS", 1), patch.object(synthetic_log, "CHUNK_USERS", CHUNK):
+        assert data("synth", "-o", tmp_path / "log.tsv", "--sessions", 800, "--oracle", "none").returncode == 0
+        expected = simulated(1, 800)
+    assert data("prepare", tmp_path / "log.tsv", "-o", tmp_path / "dataset", "--min-users", 1).returncode == 0
+    assert sorted(row for split in SPLITS for row in prepared(tmp_path / "dataset", split)) == sorted(expected)
+
+
 def whole(folder: Path) -> Path:
     """The oracle's file with all sessions."""
     path = folder / "all.oracle.jsonl"
@@ -142,7 +152,7 @@ def test_the_oracle_file_covers_the_test_split_with_exact_answers(folder: Path) 
     assert 250 < len(lines) < 330
     assert {(start, tuple(queries)) for start, queries in test} <= found.keys()
     assert min(line["start"] for line in lines) == header["covered"]["from"]
-    ranks: dict[str, list[float]] = {"suggest": [], "complete": []}
+    ranks: dict[str, list[int]] = {"suggest": [], "complete": []}
     for (_, queries), line in found.items():
         session = oracle.start()
         for place, (query, score, top) in enumerate(zip(queries, line["log_probability"], line["top"], strict=True)):
@@ -156,11 +166,15 @@ def test_the_oracle_file_covers_the_test_split_with_exact_answers(folder: Path) 
                     [math.exp(session.log_probability(text)) for text in texts], rel=1e-5
                 )
                 if typed or place:
-                    rank = 1 / (texts.index(query) + 1) if query in texts else 0
-                    ranks["complete" if typed else "suggest"].append(rank)
+                    ranks["complete" if typed else "suggest"].append([*texts, query].index(query) + 1)
             session.append(query)
     made = json.loads((folder / "made.json").read_text())["oracle"]
-    assert made["mrr@10"] == pytest.approx({task: np.mean(values) for task, values in ranks.items()})
+    for task, places in ranks.items():
+        rank = np.array(places)
+        assert made[task]["n"] == len(rank) > 500
+        assert made[task]["mrr@10"] == pytest.approx(np.mean(np.where(rank <= CUT, 1 / rank, 0)))
+        assert made[task]["success@1"] == pytest.approx(np.mean(rank == 1))
+        assert made[task]["success@10"] == pytest.approx(np.mean(rank <= CUT))
     assert (made["file"], made["covered"], made["sessions"]) == ("log.oracle.jsonl", "test", len(lines))
 
 
@@ -182,7 +196,7 @@ def test_all_and_none(folder: Path, tmp_path: Path) -> None:
     assert data("synth", "-o", tmp_path / "log.tsv", "--sessions", 9, "--seed", 7, "--oracle", "none").returncode == 0
     assert [file.name for file in tmp_path.iterdir()] == ["log.tsv"]
     small = data("synth", "-o", tmp_path / "one.tsv", "--sessions", 1)
-    assert "one.oracle.jsonl: the best answers in 1 sessions; their MRR@10 is" in small.stdout
+    assert "one.oracle.jsonl: the best answers in 1 sessions; their MRR@10, the ceiling:" in small.stdout
 
 
 def test_the_same_seed_gives_the_same_files_and_longer_logs_go_on(tmp_path: Path) -> None:
@@ -233,8 +247,9 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert beside.read_bytes() != before[1]
     write_log(log, LogSettings(sessions=5, oracle="none"), force=True)
     assert [file.name for file in tmp_path.iterdir()] == ["log.tsv"]  # an oracle of another log would mislead
-    with pytest.raises(UserError, match="exists already"):
-        write_log(tmp_path, settings, force=True)
+    for folder in (tmp_path, Path()):
+        with pytest.raises(UserError, match="exists already"):
+            write_log(folder, settings, force=True)
 
 
 def test_usage(tmp_path: Path) -> None:

@@ -31,7 +31,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return call
 
 
-MEASURES = {"mrr@10", "success@1", "success@10", "pmrr@10", "bleu", "bleu_precisions", "perplexity", "keystrokes_saved"}
+RANKED = {"mrr@10", "success@1", "success@10", "pmrr@10"}
+OF_TASK = {"suggest": {"bleu", "bleu_precisions"}, "complete": {"keystrokes_saved", "mrl"}}
+LIKELIHOOD = {"perplexity", "nats_per_character"}
+MEASURES = {*RANKED, *OF_TASK["suggest"], *OF_TASK["complete"], *LIKELIHOOD}
 
 
 def test_json_is_the_contract(run: Run, tiny_dataset: Path, tiny_bundle: Path, tiny_checkpoint: Path) -> None:
@@ -44,15 +47,29 @@ def test_json_is_the_contract(run: Run, tiny_dataset: Path, tiny_bundle: Path, t
     for task, systems in document.items():
         assert list(systems) == ["mpc", "bundle", "checkpoint"]
         for name, figures in systems.items():
-            assert set(figures) == MEASURES | {"n", "ci95", "slices", "protocol"}
+            assert set(figures) == MEASURES | {"n", "ci95", "slices", "protocol", "bytes", "against"}
             given = {measure for measure in MEASURES if figures[measure] is not None}
-            absent = {"suggest": {"keystrokes_saved"}, "complete": {"bleu", "bleu_precisions", "perplexity"}}[task]
-            assert given == MEASURES - absent - ({"perplexity"} if name == "mpc" else set())
+            assert given == RANKED | OF_TASK[task] | (set() if name == "mpc" else LIKELIHOOD)
             assert set(figures["ci95"]) == given - {"bleu_precisions"}
             for measure, (low, high) in figures["ci95"].items():
                 assert low <= figures[measure] <= high
             assert 0 < figures["protocol"]["targets"] <= 60
     assert document["suggest"]["bundle"]["n"] == document["suggest"]["bundle"]["protocol"]["targets"]
+    sizes = {name: figures["bytes"] for name, figures in document["suggest"].items()}
+    assert sizes["checkpoint"] == (tiny_checkpoint / "model.safetensors").stat().st_size
+    graphs = [tiny_bundle / name for name in ("encode.onnx", "suggest.onnx", "completions.marisa")]
+    assert sizes["bundle"] == sum(file.stat().st_size for file in graphs)
+    # Every system is compared with the first model.
+    against = {name: figures["against"] for name, figures in document["complete"].items()}
+    assert against["bundle"] is None
+    assert set(against["mpc"]) == {"system", "mrr@10", "keystrokes_saved"}
+    for measure in ("mrr@10", "keystrokes_saved"):
+        mpc, bundle = (document["complete"][name][measure] for name in ("mpc", "bundle"))
+        found = against["mpc"][measure]
+        assert against["mpc"]["system"] == "bundle"
+        assert found["difference"] == pytest.approx(mpc - bundle)
+        assert found["ci95"][0] <= found["difference"] <= found["ci95"][1]
+        assert 0 < found["p"] <= 1
     assert "60 of 60 queries" in err or "queries/s" in err
     # The model that read the session must beat the list that did not; a checkpoint is about what its bundle is.
     suggest = {name: figures["mrr@10"] for name, figures in document["suggest"].items()}
@@ -60,6 +77,55 @@ def test_json_is_the_contract(run: Run, tiny_dataset: Path, tiny_bundle: Path, t
     assert suggest["checkpoint"] == pytest.approx(suggest["bundle"], abs=0.1)
     perplexities = [document["suggest"][name]["perplexity"] for name in ("bundle", "checkpoint")]
     assert perplexities[0] == pytest.approx(perplexities[1], rel=0.05)
+
+
+def test_baselines_alone(run: Run, tiny_dataset: Path, tiny_bundle: Path) -> None:
+    names = ["mpc", "mpc+terms", "adj", "ngram", "ngram+copy", "mcg"]
+    status, out, _ = run("evaluate", tiny_dataset, "--baselines", ",".join(names), "--max-queries", 40, "--json")
+    assert status == 0
+    document = json.loads(out)
+    for figures in document.values():
+        assert list(figures) == names
+        assert all(figures[name]["bytes"] > 0 for name in names)
+        assert figures["mpc"]["against"] is None
+        assert {figures[name]["against"]["system"] for name in names[1:]} == {"mpc"}
+        with_chance = [name for name in names if figures[name]["perplexity"] is not None]
+        assert with_chance == ["ngram", "ngram+copy"]
+    # These sessions stay with one place: what followed, and what the session holds, beat popularity.
+    suggest = {name: figures["mrr@10"] for name, figures in document["suggest"].items()}
+    assert suggest["adj"] > suggest["mpc"]
+    assert document["suggest"]["ngram+copy"]["perplexity"] < document["suggest"]["ngram"]["perplexity"]
+
+
+def test_nothing_is_above_the_ceiling(run: Run, tmp_path: Path) -> None:
+    log, dataset = tmp_path / "log.tsv", tmp_path / "dataset"
+    assert run("data", "synth", "-o", log, "--sessions", 500)[0] == 0
+    assert run("data", "prepare", log, "-o", dataset, "--min-users", 1, "--vocab-size", 600)[0] == 0
+    names = "mpc,adj,ngram"
+    oracle = tmp_path / "log.oracle.jsonl"
+    status, out, _ = run("evaluate", dataset, "--baselines", names, "--oracle", oracle, "--max-queries", 80, "--json")
+    assert status == 0
+    for figures in json.loads(out).values():
+        assert list(figures) == [*names.split(","), "ceiling"]
+        assert figures["ceiling"]["bytes"] is None
+        for name in names.split(","):
+            assert figures["ceiling"]["mrr@10"] > figures[name]["mrr@10"]
+        assert figures["ceiling"]["nats_per_character"] < figures["ngram"]["nats_per_character"]
+        assert figures["ceiling"]["perplexity"] < figures["ngram"]["perplexity"]
+
+
+def test_an_n_gram_fits_its_bytes(run: Run, tiny_dataset: Path, tiny_bundle: Path) -> None:
+    def size(*arguments: object) -> int:
+        call = ("evaluate", tiny_dataset, *arguments, "--baselines", "ngram", "--task", "suggest", "--max-queries", 5)
+        status, out, _ = run(*call, "--json")
+        assert status == 0
+        return int(json.loads(out)["suggest"]["ngram"]["bytes"])
+
+    whole = size()
+    assert size("--baseline-mb", whole / 1e6) == whole
+    assert size("--baseline-mb", (whole - 1) / 1e6) < whole
+    bundle = sum((tiny_bundle / name).stat().st_size for name in ("encode.onnx", "suggest.onnx", "completions.marisa"))
+    assert size(tiny_bundle) == min(whole, bundle) or size(tiny_bundle) < bundle
 
 
 def test_same_seed_same_figures(run: Run, tiny_dataset: Path, tiny_bundle: Path) -> None:
@@ -131,6 +197,8 @@ def test_a_model_of_another_dataset_is_measured_and_said(
         (("{dataset}", "{dataset}"), "is a dataset, not a bundle or checkpoint"),
         (("{dataset}", "nowhere"), "`nowhere` does not exist"),
         (("{dataset}", "{bundle}", "--baselines", "best"), "`--baselines` names `best`, which is not a baseline"),
+        (("{dataset}", "--baselines", "none"), "no model and no baseline is named, and there is nothing to measure"),
+        (("{dataset}", "--baseline-mb", "0"), "`--baseline-mb` is 0, and it must be above 0"),
     ],
 )
 def test_faults_are_sentences(

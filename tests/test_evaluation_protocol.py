@@ -1,15 +1,13 @@
 import math
 import random
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mtn_edge.errors import UserError
-from mtn_edge.evaluation.baselines import BASELINES, MostPopularCompletion, parse_names
-from mtn_edge.evaluation.protocol import ask, draw_prefixes, draw_questions
-from mtn_edge.evaluation.summary import summarize
+from mtn_edge.evaluation.lists import MostPopularCompletion
+from mtn_edge.evaluation.prefixes import prefix_lengths
+from mtn_edge.evaluation.protocol import ask, draw_questions
+from mtn_edge.evaluation.summary import MEASURES, summarize
 
 SESSIONS = [
     ["rome hotels", "rome weather", "rome weather"],
@@ -20,6 +18,8 @@ SESSIONS = [
 
 class Script:
     """A system that answers from a table (session so far, prefix) and writes down what it was asked."""
+
+    nbytes = None
 
     def __init__(self, answers: dict[tuple[tuple[str, ...], str], list[str]], log_probability: float | None = None):
         self.answers = answers
@@ -85,17 +85,20 @@ def test_suggest_figures_by_hand() -> None:
     assert figures["bleu_precisions"][:2] == pytest.approx([100, 100])
     assert figures["keystrokes_saved"] is None
     assert figures["slices"]["position_1"]["mrr@10"] == pytest.approx(1 / 4)
-    assert figures["slices"]["position_2+"] == {
-        "n": 1,
-        "mrr@10": 1.0,
-        "success@1": 1.0,
-        "success@10": 1.0,
-        "pmrr@10": 1.0,
-        "ci95": {measure: [1.0, 1.0] for measure in ("mrr@10", "success@1", "success@10", "pmrr@10")},
-    }
+    third = figures["slices"]["position_2+"]
+    assert set(third) == {*MEASURES, "bleu_precisions", "n", "ci95"}
+    assert (third["n"], third["mrr@10"]) == (1, 1.0)
+    assert third["bleu_precisions"] == pytest.approx([100, 100, 0, 0])  # there are no three words
+    assert third["ci95"]["mrr@10"] == [1.0, 1.0]
+    # Twelve characters and the end of one query for log 8.
+    assert third["nats_per_character"] == pytest.approx(math.log(8) / 13)
+    assert figures["nats_per_character"] == pytest.approx(3 * math.log(8) / (13 + 13 + 18))
     assert figures["slices"]["seen"]["mrr@10"] == pytest.approx(3 / 4)
     assert figures["slices"]["unseen"]["mrr@10"] == 0
-    assert figures["slices"]["repeat_free"]["mrr@10"] == pytest.approx(1 / 4)
+    free = figures["slices"]["repeat_free"]
+    assert free["mrr@10"] == pytest.approx(1 / 4)
+    assert free["bleu_precisions"] == pytest.approx([100, 0, 0, 0])  # "rome" and nothing: no pair at all
+    assert free["perplexity"] == pytest.approx(8 ** (2 / 7))
     assert "position_0" not in figures["slices"]
     low, high = figures["ci95"]["mrr@10"]
     assert [low, high] == pytest.approx([0, 3 / 4])
@@ -108,15 +111,20 @@ def test_complete_counts_keys_until_the_bar_shows_the_query() -> None:
     assert figures["keystrokes_saved"] == pytest.approx((5 - 3) / 5)  # "e", "b", tap instead of "ebay" and Enter
     assert figures["perplexity"] is None
     assert figures["bleu"] is None
+    assert figures["mrl"] == 2  # "e", "b": the list holds it, and is taken to hold it after "eba"
     fourth = Script({((), "eb"): ["x", "y", "z", "ebay"], ((), "eba"): ["ebay"]})
-    saved = summarize(questions, ask(fourth, questions, progress=nothing), seed=1)["keystrokes_saved"]
-    assert saved == pytest.approx((5 - 4) / 5)  # fourth place is outside the bar
+    found = summarize(questions, ask(fourth, questions, progress=nothing), seed=1)
+    assert found["keystrokes_saved"] == pytest.approx((5 - 4) / 5)  # fourth place is outside the bar
+    assert found["mrl"] == 2  # but among the ten
     at_once = Script({((), ""): ["ebay"]})
     saved = summarize(questions, ask(at_once, questions, progress=nothing), seed=1)["keystrokes_saved"]
     assert saved == pytest.approx((5 - 1) / 5)  # a tap before the first key
     never = summarize(questions, ask(Script({}), questions, progress=nothing), seed=1)
     assert never["keystrokes_saved"] == 0
     assert never["mrr@10"] == 0
+    assert never["mrl"] == 0
+    gap = Script({((), ""): ["1", "2", "3", "ebay"], ((), "eb"): ["ebay"]})
+    assert summarize(questions, ask(gap, questions, progress=nothing), seed=1)["mrl"] == 2  # not at "e"
 
 
 def test_complete_asks_each_group_of_prefix_lengths_once_and_never_the_whole_query() -> None:
@@ -130,13 +138,39 @@ def test_complete_asks_each_group_of_prefix_lengths_once_and_never_the_whole_que
     assert questions.target_session.tolist() == [0, 0, 0, 1, 2, 2]
 
 
-@given(st.text(min_size=0, max_size=40), st.integers(0, 1000))
-def test_prefixes_obey_their_rule(query: str, seed: int) -> None:
-    prefixes = draw_prefixes(query, np.random.default_rng(seed))
-    lengths = [len(prefix) for prefix in prefixes]
-    assert all(query.startswith(prefix) and len(prefix) < len(query) for prefix in prefixes)
-    wanted = [group for group, least in ((0, 1), (1, 4), (2, 8)) if len(query) > least]
-    assert [0 if n <= 3 else 1 if n <= 7 else 2 for n in lengths] == wanted
+def test_each_prefix_is_asked_once_and_the_first_query_has_a_probability_too() -> None:
+    questions = draw_questions([["abc", "abcd"]], "complete", popular=(), max_queries=100, seed=1)
+    script = Script({}, log_probability=-1.0)
+    answers = ask(script, questions, progress=nothing)
+    assert len(script.asked) == len(set(script.asked)) == 3 + 4
+    assert answers.log_probability is not None
+    assert answers.log_probability.tolist() == [[-1, 2], [-1, 2]]
+    figures = summarize(questions, answers, seed=1)
+    assert figures["slices"]["position_0"]["nats_per_character"] == pytest.approx(1 / 4)
+    assert figures["slices"]["position_1"]["nats_per_character"] == pytest.approx(1 / 5)
+    assert figures["slices"]["prefix_1-3"]["nats_per_character"] is None
+
+
+def test_slices_by_hand() -> None:
+    sessions = [["ebay", "ebay.com toys", "toys"], ["toys", "toys", "www maps"]]
+    popular = {"ebay.com", "toys"}
+    questions = draw_questions(sessions, "complete", popular=popular, max_queries=100, seed=1)
+    assert questions.navigational.tolist() == [True, True, False, False, False, True]
+    assert questions.repeat.tolist() == [False, False, False, False, True, False]
+    assert questions.seen.tolist() == [False, False, True, True, True, False]
+    assert questions.position.tolist() == [0, 1, 2, 0, 1, 2]
+    asked = [(query, length) for queries in sessions for query in queries for length in prefix_lengths(query)]
+    assert questions.prefix_length.tolist() == [length for _, length in asked]
+    begins = [any(known.startswith(query[:length]) for known in popular) for query, length in asked]
+    assert questions.seen_prefix.tolist() == begins
+    parts = summarize(questions, ask(Script({}), questions, progress=nothing), seed=1)["slices"]
+    asked_of = [len(prefix_lengths(query)) for queries in sessions for query in queries]
+    assert parts["navigational"]["n"] == sum(asked_of[place] for place in (0, 1, 5))
+    assert parts["repeat_free"]["n"] == sum(asked_of) - asked_of[4]
+    assert parts["unseen_prefix"]["n"] == begins.count(False)
+    assert parts["seen_prefix"]["n"] + parts["unseen_prefix"]["n"] == len(asked)
+    assert parts["position_0"]["n"] + parts["position_1+"]["n"] == len(asked)
+    assert sum(parts[f"prefix_{group}"]["n"] for group in ("1-3", "4-7", "8+")) == len(asked)
 
 
 def test_questions_are_the_same_for_the_same_seed_and_others_for_another() -> None:
@@ -178,42 +212,3 @@ def test_figures_do_not_depend_on_the_order_of_sessions() -> None:
     assert figures[0]["mrr@10"] == pytest.approx(figures[1]["mrr@10"])
     assert figures[0]["mrr@10"] > 0
     assert figures[0]["bleu"] == pytest.approx(figures[1]["bleu"])
-
-
-POPULARITY = [("ebay", 9), ("new york", 5), ("news", 5), ("new york times", 3), ("new", 2), ("東京 天気", 1)]
-
-
-def test_most_popular_completion() -> None:
-    session = MostPopularCompletion(POPULARITY).start()
-    assert session.candidates("") == ["ebay", "new york", "news", "new york times", "new", "東京 天気"]
-    assert session.candidates("new") == ["new york", "news", "new york times"]
-    assert session.candidates("new ") == ["new york", "new york times"]
-    assert session.candidates("東") == ["東京 天気"]
-    assert session.candidates("zzz") == []
-    many = MostPopularCompletion([("a", 99), *((f"a{number}", 1) for number in range(12))])
-    assert many.complete("a") == sorted(f"a{number}" for number in range(12))[:10]
-    session.append("news")
-    assert session.candidates("new") == ["new york", "news", "new york times"]
-    assert session.log_probability("news") is None
-
-
-@given(
-    st.lists(
-        st.tuples(st.text("ab ", min_size=1, max_size=5), st.integers(1, 9)), max_size=40, unique_by=lambda x: x[0]
-    )
-)
-def test_most_popular_completion_equals_a_plain_filter(counts: list[tuple[str, int]]) -> None:
-    popularity = sorted(counts, key=lambda x: (-x[1], x[0]))
-    system = MostPopularCompletion(popularity)
-    for prefix in ("", "a", "ab", "a ", "b"):
-        echo = prefix.rstrip(" ")
-        plain = [query for query, _ in popularity if query.startswith(prefix) and query != echo]
-        assert system.complete(prefix) == plain[:10]
-
-
-def test_baseline_names() -> None:
-    assert parse_names("mpc, mpc") == ["mpc"]
-    assert parse_names("none") == []
-    with pytest.raises(UserError, match="`--baselines` names `mcp`, which is not a baseline; take any of mpc, or none"):
-        parse_names("mpc,mcp")
-    assert list(BASELINES) == ["mpc"]

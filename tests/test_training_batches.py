@@ -1,6 +1,8 @@
 """Batches: every query is predicted once, from the right context, in an order that can be reproduced."""
 
+import itertools
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtn_edge.data.batches import IGNORE, Batch, Batches, TokenizedSessions
+from mtn_edge.data.batches import IGNORE, Batch, Batches, Spelling, TokenizedSessions
 from mtn_edge.runtime.context import context_start
 from mtn_edge.tokenizer import BOS, EOS, PAD
 
@@ -18,15 +20,22 @@ def encode(texts: list[str]) -> list[list[int]]:
     return [[ord(letter) for letter in text] for text in texts]
 
 
-def make(sessions: list[list[str]], max_tokens: int = 4, max_queries: int = 4, batch_queries: int = 8) -> Batches:
-    tokenized = TokenizedSessions(sessions, encode)
-    return Batches(tokenized, max_tokens=max_tokens, max_queries=max_queries, batch_queries=batch_queries)
+def make(
+    sessions: list[list[str]],
+    max_tokens: int = 4,
+    max_queries: int = 4,
+    batch_queries: int = 8,
+    users: list[int] | None = None,
+    **options: Any,
+) -> Batches:
+    tokenized = TokenizedSessions(sessions, encode, users)
+    return Batches(tokenized, max_tokens=max_tokens, max_queries=max_queries, batch_queries=batch_queries, **options)
 
 
 def pairs(batch: Batch) -> list[tuple[tuple[str, ...], str, bool]]:
     """What each target of a batch is predicted from: (earlier queries as read, the target as written, has an end)."""
     found = []
-    for source, target_in, target_out in zip(*batch, strict=True):
+    for source, target_in, target_out, _ in zip(*batch, strict=True):
         read = ["".join(chr(x) for x in row if x not in (PAD, BOS)) for row in source.tolist()]
         assert source[0].tolist() == [BOS] + [PAD] * (source.shape[1] - 1)
         for number, (given_row, wanted_row) in enumerate(zip(target_in.tolist(), target_out.tolist(), strict=True)):
@@ -75,7 +84,7 @@ def test_every_query_is_predicted_once_from_its_context(
 
 
 def test_the_tensors_of_a_small_session() -> None:
-    source, target_in, target_out = next(make([["abcde", "x"]]).stream(1, 0))
+    source, target_in, target_out, user = next(make([["abcde", "x"]]).stream(1, 0))
     a, b, c, d, e, x = (ord(letter) for letter in "abcdex")
     assert source.tolist() == [[[BOS, PAD, PAD, PAD], [b, c, d, e]]]
     assert target_in.tolist() == [[[BOS, a, b, c, d], [BOS, x, PAD, PAD, PAD]]]
@@ -116,7 +125,7 @@ def test_batches_hold_about_as_many_queries_as_asked_and_like_lengths() -> None:
         sizes.append(int((batch.target_in[:, :, 0] == BOS).sum()))
         padding += batch.target_in.numel()
         tokens += int((batch.target_in != PAD).sum())
-    assert sum(sizes) == batches._sessions.queries
+    assert sum(sizes) == sum(map(len, many(2000)))
     assert 56 <= np.median(sizes) <= 72
     assert max(sizes) < 64 + 9
     assert padding < 1.6 * tokens  # 2.2 when sessions are taken as they come
@@ -141,3 +150,115 @@ def test_long_sessions_are_cut_half_a_context_apart(length: int, windows: int) -
     batches = make([["q"] * length], max_queries=4)
     assert len(batches.windows.first) == windows
     assert batches.windows.first.tolist() == [2 * n for n in range(windows)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    sessions=st.lists(st.lists(queries, max_size=9), min_size=1, max_size=20).filter(lambda x: any(map(any, x))),
+    budget=st.integers(1, 400),
+    parts=st.integers(1, 3),
+)
+def test_a_token_budget_holds_with_padding(sessions: list[list[str]], budget: int, parts: int) -> None:
+    batches = make(sessions, 6, 4, batch_tokens=budget, parts=parts)
+    found = []
+    for step in batches.steps(1, 0):
+        assert len(step.batches) == parts
+        for batch in step.batches:
+            assert len(batch.source) == 1 or batch.source.numel() + batch.target_in.numel() <= budget
+            found += pairs(batch) if (batch.target_out != IGNORE).any() else []
+    assert Counter(found) == Counter(expected(sessions, 6, 4))
+    assert [len(list(batches.steps(1, epoch))) for epoch in range(3)] == [len(batches)] * 3
+
+
+def test_a_token_budget_wastes_little_and_changes_neighbours() -> None:
+    batches = make(many(2000), 8, 8, batch_tokens=2000)
+    found = list(batches.stream(1, 0))
+    real = sum(int((x != PAD).sum()) for batch in found for x in batch[:2])
+    padded = sum(x.numel() for batch in found for x in batch[:2])
+    assert padded < 1.85 * real  # as little as batches of 100 queries do, in a tenth fewer batches
+    assert np.median([batch.source.numel() + batch.target_in.numel() for batch in found]) > 1500
+    mates = [{frozenset(members.tolist()) for members in batches.order(1, epoch)} for epoch in range(2)]
+    assert len(mates[0] & mates[1]) < len(batches) / 2
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_parts_of_a_step_are_the_step_of_one_larger_batch(parts: int) -> None:
+    whole, halves = make(many(), batch_queries=parts * 20), make(many(), batch_queries=20, parts=parts)
+    assert len(whole) == len(halves)
+    for one, step in zip(whole.steps(3, 1), halves.steps(3, 1), strict=True):
+        assert (one.tokens, one.queries) == (step.tokens, step.queries)
+        assert one.tokens == sum(int((batch.target_out != IGNORE).sum()) for batch in step.batches)
+        together = [pair for batch in step.batches for pair in pairs(batch)]
+        assert Counter(together) == Counter(pairs(one.batches[0]))
+
+
+def test_processes_share_the_parts_of_a_step() -> None:
+    batches = make(many(), batch_queries=20, parts=4)
+    for step, *ranks in zip(
+        batches.steps(1, 0), *(batches.steps(1, 0, rank=rank, world=2) for rank in (0, 1)), strict=True
+    ):
+        assert [rank.tokens for rank in ranks] == [step.tokens] * 2
+        shared = [batch for pair in zip(ranks[0].batches, ranks[1].batches, strict=True) for batch in pair]
+        assert all(torch.equal(a.target_in, b.target_in) for a, b in zip(step.batches, shared, strict=True))
+
+
+def test_a_part_that_gets_nothing_has_no_targets() -> None:
+    (step,) = make([["ab", "c"]], parts=2).steps(1, 0)
+    assert [int((batch.target_out != IGNORE).sum()) for batch in step.batches] == [step.tokens, 0]
+    assert step.queries == 2
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6),
+    max_sessions=st.integers(1, 4),
+    budget=st.sampled_from([0, 60]),
+)
+def test_the_sessions_of_a_user_stay_together(sizes: list[int], max_sessions: int, budget: int) -> None:
+    """Each session is predicted once, from as many earlier sessions as a device keeps, in the order of time."""
+    users = [user for user, size in enumerate(sizes) for _ in range(size)]
+    sessions = [[f"{chr(97 + user)}{number}"] for number, user in enumerate(users)]
+    predicted = []
+    for batch in make(sessions, users=users, max_sessions=max_sessions, batch_tokens=budget).stream(1, 0):
+        rows: dict[int, list[str]] = {}
+        assert batch.user.tolist() == sorted(batch.user.tolist())
+        for source, target_in, target_out, user in zip(*batch, strict=True):
+            row = pairs(Batch(source[None], target_in[None], target_out[None], user[None]))
+            if row:
+                query = row[0][1]
+                earlier = [session for session, *_ in sessions[: sessions.index([query])] if session[0] == query[0]]
+                start = context_start(len(earlier), max_sessions) if max_sessions > 1 else max(0, len(earlier) - 1)
+                predicted.append(query)
+                assert len(rows.get(int(user), [])) == len(earlier) - start
+            rows.setdefault(int(user), []).append("row")
+    assert Counter(predicted) == Counter(query for (query,) in sessions)
+
+
+def test_context_sessions_are_read_whole_and_not_predicted() -> None:
+    sessions = [[f"{n}a", f"{n}b", f"{n}c"] for n in range(4)]
+    batches = make(sessions, users=[7] * 4, max_sessions=2, batch_queries=99)
+    (batch,) = batches.stream(1, 0)
+    assert batch.user.tolist() == [0, 0, 0, 1, 1, 1]
+    asked = (batch.target_in[:, :, 0] == BOS).any(dim=1).tolist()
+    assert asked == [True, True, True, False, False, True]
+    assert all(int((row != PAD).sum()) == 1 + 4 for row in batch.source)
+
+
+def test_with_two_levels_every_row_is_a_user() -> None:
+    for batch in make(many(50), batch_queries=30).stream(1, 0):
+        assert batch.user.tolist() == list(range(len(batch.source)))
+
+
+def test_queries_cut_anew_are_read_and_predicted() -> None:
+    """The spelling of an epoch is what both sides of its batches hold."""
+    plain = TokenizedSessions([["ab", "cd"], ["ef"]], encode)
+
+    def respell(seed: int, epoch: int) -> Spelling:
+        return Spelling(plain.tokens + np.int32(256 * (10 * seed + epoch)), plain.query_offsets)
+
+    batches = make([["ab", "cd"], ["ef"]], respell=respell)
+    for seed, epoch in itertools.product((1, 2), (0, 3)):
+        shift = 256 * (10 * seed + epoch)
+        for batch in batches.stream(seed, epoch):
+            tokens = torch.cat([x[x > EOS] for x in batch[:2]])
+            assert set((tokens - shift).tolist()) <= {ord(x) for x in "abcdef"}

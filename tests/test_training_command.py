@@ -144,7 +144,7 @@ def interrupt(made_from: Path, output: Path, **changes: object) -> Path:
     config = settings()
     config = replace(config, model=replace(config.model, vocab_size=vocabulary(made_from)))
     sha = folders.read_manifest(made_from, "dataset")["manifest_sha256"]
-    run = {"config": asdict(config), "dataset": sha, **changes}
+    run = {"config": asdict(config), "dataset": sha, "processes": 1, **changes}
     place = Workplace(output).folder
     place.mkdir()
     save_state(place, TrainingState(run=run, progress=Progress(step=3), tensors={"model.x": torch.zeros(1)}))

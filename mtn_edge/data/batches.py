@@ -1,20 +1,20 @@
 """Sessions of queries as batches of token numbers, in an order that is a pure function of (seed, epoch).
 
-Shapes: b sessions of a batch, q queries of a session (with the start query on the source side), t tokens of an earlier
-query, u tokens of a predicted one (with `<bos>` or `<eos>`).
-
-A session of more queries than the network's context holds is cut to windows, by the rule of the runtime
-(`runtime.context.context_start`): each query is predicted exactly once, from the context that a device would give it.
+Shapes: b rows of a batch (sessions, or windows of long ones), q queries of a row (with the start query on the source
+side), t tokens of an earlier query, u tokens of a predicted one (with `<bos>` or `<eos>`). `grouping` says which rows
+make a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mtn_edge.data.grouping import ByQueries, ByTokens, Shapes, cut, order, reduce_pieces, singles
 from mtn_edge.tokenizer import BOS, EOS, PAD
 
 if TYPE_CHECKING:
@@ -26,15 +26,42 @@ _CHUNK = 65_536
 
 
 class Batch(NamedTuple):
-    """What `MTN.forward` reads and what its loss compares with."""
+    """What a network reads and what its loss compares with."""
 
     source: Tensor
     """[b, q, t] int64: the start query `<bos>`, then q_1 to q_(r-1), each its last `max_tokens` tokens."""
     target_in: Tensor
     """[b, q, u] int64: `<bos>`, then the first `max_tokens` tokens of q_1 to q_r; padding only where a query is none of
-    the window's targets."""
+    the row's targets."""
     target_out: Tensor
     """[b, q, u] int64: those tokens, then `<eos>` where none was cut; `IGNORE` where nothing is to be predicted."""
+    user: Tensor
+    """[b] int64: the user of each row, counted from 0; rows of one user are neighbours, in the order of time. With two
+    levels every row is a user's only one."""
+
+
+class Spelling(NamedTuple):
+    """Queries as token numbers."""
+
+    tokens: NDArray[np.int32]
+    """Of all queries, one after the other."""
+    offsets: NDArray[np.int64]
+    """Query n is `tokens[offsets[n] : offsets[n + 1]]`."""
+
+
+Respell = Callable[[int, int], Spelling]
+"""The queries as they are cut into tokens in an epoch: a pure function of (seed, epoch)."""
+
+
+class Step(NamedTuple):
+    """What one step of the optimizer learns from."""
+
+    batches: list[Batch]
+    """The parts that were asked for."""
+    tokens: int
+    """Tokens to predict in all parts."""
+    queries: int
+    """Queries to predict in all parts."""
 
 
 class TokenizedSessions:
@@ -43,10 +70,14 @@ class TokenizedSessions:
     Args:
         sessions: queries in normal form, in order; empty queries and sessions are left out.
         encode_batch: texts to token numbers (`Tokenizer.encode_batch`).
+        users: the user of each session, those of one user being neighbours; None where it does not matter.
     """
 
     def __init__(
-        self, sessions: Sequence[Sequence[str]], encode_batch: Callable[[Sequence[str]], list[list[int]]]
+        self,
+        sessions: Sequence[Sequence[str]],
+        encode_batch: Callable[[Sequence[str]], list[list[int]]],
+        users: Sequence[int] | None = None,
     ) -> None:
         sizes = np.array([sum(map(bool, session)) for session in sessions], dtype=np.int64)
         texts = [query for session in sessions for query in session if query]
@@ -58,10 +89,12 @@ class TokenizedSessions:
             tokens.append(np.fromiter((token for query in encoded for token in query), dtype=np.int32))
         self.tokens = np.concatenate([*tokens, np.zeros(0, np.int32)])
         """Token numbers of all queries, one after the other."""
-        self.query_offsets = _offsets(np.concatenate([*lengths, np.zeros(0, np.int64)]))
+        self.query_offsets = offsets_of(np.concatenate([*lengths, np.zeros(0, np.int64)]))
         """Query n is `tokens[query_offsets[n] : query_offsets[n + 1]]`."""
-        self.session_offsets = _offsets(sizes[sizes > 0])
+        self.session_offsets = offsets_of(sizes[sizes > 0])
         """Session s holds queries `session_offsets[s]` to `session_offsets[s + 1] - 1`."""
+        self.users = None if users is None else np.asarray(users, dtype=np.int64)[sizes > 0]
+        """[sessions] the user of each."""
 
     def __len__(self) -> int:
         return len(self.session_offsets) - 1
@@ -72,15 +105,25 @@ class TokenizedSessions:
         return len(self.query_offsets) - 1
 
 
-class Windows(NamedTuple):
-    """Parts of sessions that the network takes in one piece; all arrays [n]."""
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a batch; all arrays [b]."""
 
     first: NDArray[np.int64]
     """The first query."""
     size: NDArray[np.int64]
     """How many queries."""
     context: NDArray[np.int64]
-    """How many of them at the start are context only: an earlier window predicts them."""
+    """How many of them at the start are no targets."""
+    group: NDArray[np.int64]
+    """The group, counted from 0."""
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """The queries to predict."""
+        counts = self.size - self.context
+        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.asarray(np.repeat(self.first + self.context, counts) + place)
 
 
 class Batches:
@@ -91,101 +134,136 @@ class Batches:
         max_tokens: tokens of one query that are read (its last ones) and written (its first ones).
         max_queries: earlier queries that are seen, at most.
         batch_queries: queries in a batch, about; a batch always holds whole windows.
+        batch_tokens: tokens in a batch at most, with padding, in place of `batch_queries`; 0 leaves it to that.
+        parts: batches of one step: the step has `parts` times as many queries, or tokens.
+        max_sessions: earlier sessions of a user that are seen; None keeps no sessions together.
+        respell: cuts the queries into tokens anew in each epoch.
     """
 
-    def __init__(self, sessions: TokenizedSessions, *, max_tokens: int, max_queries: int, batch_queries: int) -> None:
-        self._sessions = sessions
-        self._max_tokens = max_tokens
-        self.windows = _cut(sessions.session_offsets, max_queries)
+    def __init__(
+        self,
+        sessions: TokenizedSessions,
+        *,
+        max_tokens: int,
+        max_queries: int,
+        batch_queries: int,
+        batch_tokens: int = 0,
+        parts: int = 1,
+        max_sessions: int | None = None,
+        respell: Respell | None = None,
+    ) -> None:
+        self._spelling, self._respell = Spelling(sessions.tokens, sessions.query_offsets), respell
+        self._max_tokens, self._parts = max_tokens, parts
+        self.windows = cut(sessions.session_offsets, max_queries)
+        count = len(self.windows.first)
+        if max_sessions is None:
+            self.groups = singles(count)
+        else:
+            assert sessions.users is not None
+            session = np.searchsorted(sessions.session_offsets, self.windows.first, side="right") - 1
+            user = sessions.users[session]
+            self.groups = cut(np.append(np.flatnonzero(np.diff(user, prepend=-1)), count), max_sessions)
         lengths = np.minimum(np.diff(sessions.query_offsets), max_tokens)
-        self._longest = _longest(lengths, self.windows)
-        # Sorting by size first gives every epoch the same sequence of sizes, hence the same number of batches.
-        self._bounds = _bounds(np.sort(self.windows.size), batch_queries)
+        longest = reduce_pieces(np.maximum, lengths, self.windows)
+        shapes = Shapes(
+            queries=reduce_pieces(np.add, self.windows.size, self.groups),
+            rows=self.groups.size,
+            size=reduce_pieces(np.maximum, self.windows.size, self.groups),
+            longest=reduce_pieces(np.maximum, longest, self.groups),
+        )
+        self._plan = (
+            ByTokens(shapes, batch_tokens, parts=parts, max_tokens=max_tokens)
+            if batch_tokens
+            else ByQueries(shapes, batch_queries * parts)
+        )
 
     def __len__(self) -> int:
-        """Batches of one epoch, the same for all."""
-        return len(self._bounds) - 1
+        """Steps of one epoch, the same for all."""
+        return len(self._plan.bounds) - 1
 
     def order(self, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-        """Which windows each batch of an epoch holds: windows of like sizes together, batches in random order."""
-        random = np.random.default_rng((seed, epoch))
-        # Like lengths together, but not the same neighbours in every epoch.
-        length = self._longest * random.uniform(0.8, 1.25, len(self._longest))
-        by_size = np.lexsort((length, self.windows.size))
-        batches = [by_size[a:b] for a, b in zip(self._bounds[:-1], self._bounds[1:], strict=True)]
-        return [batches[n] for n in random.permutation(len(batches))]
+        """Which groups each step of an epoch holds: groups of like sizes together, steps in random order."""
+        return order(self._plan, seed, epoch)
+
+    def steps(self, seed: int, epoch: int, position: int = 0, *, rank: int = 0, world: int = 1) -> Iterator[Step]:
+        """The steps of an epoch from number `position` on.
+
+        Args:
+            seed: of the order and of the respelling.
+            epoch: counted from 0.
+            position: steps to leave out.
+            rank: of `world` processes that share the parts, the one that asks.
+            world: a divisor of `parts`.
+        """
+        spelling = self._respell(seed, epoch) if self._respell else self._spelling
+        lengths = np.diff(spelling.offsets)
+        for members in self.order(seed, epoch)[position:]:
+            length = lengths[self._rows(members).targets]
+            tokens = np.minimum(length, self._max_tokens).sum() + (length <= self._max_tokens).sum()
+            mine = np.array_split(members, self._parts)[rank::world]
+            batches = [
+                self._batch(self._rows(part), spelling) if len(part) else self._silent(members[:1], spelling)
+                for part in mine
+            ]
+            yield Step(batches, int(tokens), len(length))
 
     def stream(self, seed: int, epoch: int, position: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from number `position` on."""
-        for members in self.order(seed, epoch)[position:]:
-            yield self.batch(members)
+        """The batches of an epoch from step `position` on."""
+        for step in self.steps(seed, epoch, position):
+            yield from step.batches
 
-    def batch(self, members: NDArray[np.int64]) -> Batch:
-        """The batch of some windows (their numbers)."""
+    def _rows(self, groups: NDArray[np.int64]) -> _Rows:
+        """All windows of some groups."""
+        counts = self.groups.size[groups]
+        group = np.repeat(np.arange(len(groups)), counts)
+        place = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+        window = self.groups.first[groups][group] + place
+        first, size, context = (field[window] for field in self.windows)
+        return _Rows(first, size, np.where(place < self.groups.context[groups][group], size, context), group)
+
+    def _silent(self, groups: NDArray[np.int64], spelling: Spelling) -> Batch:
+        """A batch without targets, for a part that has got nothing: all processes must take part in a step."""
+        batch = self._batch(self._rows(groups), spelling)
+        return batch._replace(target_out=batch.target_out.fill_(IGNORE))
+
+    def _batch(self, rows: _Rows, spelling: Spelling) -> Batch:
         import torch
 
-        first, size, context = (field[members] for field in self.windows)
-        place = np.arange(size.max())
-        real = place < size[:, None]  # [b, q]
-        query = np.where(real, first[:, None] + place, 0)
-        start, end = self._sessions.query_offsets[query], self._sessions.query_offsets[query + 1]
+        tokens, offsets = spelling
+        place = np.arange(rows.size.max())
+        real = place < rows.size[:, None]  # [b, q]
+        query = np.where(real, rows.first[:, None] + place, 0)
+        start, end = offsets[query], offsets[query + 1]
         read = np.minimum(end - start, self._max_tokens)
 
-        earlier = read[:, :-1] * real[:, 1:]  # the last query of a window is nobody's context
+        earlier = read[:, :-1] * real[:, 1:]  # the last query of a row is nobody's context
         source = np.full((*real.shape, max(1, int(earlier.max(initial=1)))), PAD, dtype=np.int64)
         source[:, 0, 0] = BOS
-        source[:, 1:] = self._padded(end[:, :-1] - read[:, :-1], earlier, source.shape[2])
+        source[:, 1:] = _padded(tokens, end[:, :-1] - read[:, :-1], earlier, source.shape[2])
 
-        asked = real & (place >= context[:, None])
+        asked = real & (place >= rows.context[:, None])
         written = read * asked
         width = int(written.max()) + 1
         target_in = np.full((*real.shape, width), PAD, dtype=np.int64)
         target_in[:, :, 0] = np.where(asked, BOS, PAD)
-        target_in[:, :, 1:] = self._padded(start, written, width - 1)
+        target_in[:, :, 1:] = _padded(tokens, start, written, width - 1)
         target_out = np.full_like(target_in, IGNORE)
         target_out[:, :, :-1] = np.where(target_in[:, :, 1:] != PAD, target_in[:, :, 1:], IGNORE)
-        rows, columns = np.nonzero(asked & (end - start <= self._max_tokens))
-        target_out[rows, columns, written[rows, columns]] = EOS
-        return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target_out))
-
-    def _padded(self, start: NDArray[np.int64], length: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-        """Tokens from `start` on, `length` of them [b, q], padded to [b, q, width]."""
-        place = np.arange(width)
-        inside = place < length[:, :, None]
-        index = np.where(inside, start[:, :, None] + place, 0)
-        return np.where(inside, self._sessions.tokens[index], PAD)
+        row, column = np.nonzero(asked & (end - start <= self._max_tokens))
+        target_out[row, column, written[row, column]] = EOS
+        return Batch(*(torch.from_numpy(array) for array in (source, target_in, target_out, rows.group)))
 
 
-def _cut(session_offsets: NDArray[np.int64], max_queries: int) -> Windows:
-    """Windows of at most `max_queries` + 1 queries, each half a context after the one before.
-
-    A query is a target of the first window that holds it, so its context starts where `context_start` says.
-    """
-    sizes, half = np.diff(session_offsets), max_queries // 2
-    pieces = 1 + np.maximum(0, -(-(sizes - 1 - max_queries) // half))
-    session = np.repeat(np.arange(len(sizes)), pieces)
-    number = np.arange(len(session)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    first = number * half
-    size = np.minimum(sizes[session] - first, max_queries + 1)
-    context = np.where(number > 0, max_queries + 1 - half, 0)
-    return Windows(session_offsets[session] + first, size, context)
-
-
-def _longest(lengths: NDArray[np.int64], windows: Windows) -> NDArray[np.int64]:
-    """Tokens of the longest query of each window."""
-    if not len(windows.first):
-        return np.zeros(0, np.int64)
-    # reduceat over [first, end) pairs; every other segment lies between windows and is dropped.
-    edges = np.stack([windows.first, windows.first + windows.size], axis=1).ravel()
-    return np.maximum.reduceat(np.append(lengths, 0), edges)[::2]
-
-
-def _bounds(counts: NDArray[np.int64], batch_queries: int) -> NDArray[np.int64]:
-    """Where to cut a sequence of windows so that each part holds about `batch_queries` queries: [batches + 1]."""
-    before = np.cumsum(counts) - counts
-    starts = np.flatnonzero(np.diff(before // batch_queries, prepend=-1))
-    return np.append(starts, len(counts))
-
-
-def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of some neighbours of these lengths starts, and where the last one ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+
+def _padded(
+    tokens: NDArray[np.int32], start: NDArray[np.int64], length: NDArray[np.int64], width: int
+) -> NDArray[np.int64]:
+    """Tokens from `start` on, `length` of them [b, q], padded to [b, q, width]."""
+    place = np.arange(width)
+    inside = place < length[:, :, None]
+    index = np.where(inside, start[:, :, None] + place, 0)
+    return np.where(inside, tokens[index], PAD)

@@ -22,13 +22,12 @@ import numpy as np
 
 from mtn_edge.data.synthetic import Chain, World, build
 from mtn_edge.errors import UserError
+from mtn_edge.evaluation.metrics import CUT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT, VERSION = "mtn-edge oracle", 1
-CUT = 10
-"""Completions in a list."""
 
 
 class Oracle:

@@ -133,6 +133,6 @@ def _seconds(user: NDArray[np.int64], length: NDArray[np.int64], rng: np.random.
     # A session that would come too soon waits: its start is the latest of start_i + durations from i on, i of its user.
     duration = elapsed[begin + length - 1] + APART_SECONDS
     before = np.cumsum(duration) - duration
-    far = int(before[-1] + wanted.max()) + 1 if sessions else 0
+    far = int(before[-1] + wanted.max()) + 1
     start = np.maximum.accumulate(wanted - before + user * far) - user * far + before
     return np.asarray(np.repeat(start, length) + elapsed)

@@ -61,7 +61,7 @@ def write_log(output: Path, settings: LogSettings, *, force: bool = False) -> di
     Raises:
         UserError: a file exists or cannot be written, or the difficulty is no number above 0.
     """
-    beside = output.with_suffix(".oracle.jsonl")
+    beside = output.parent / f"{output.stem}.oracle.jsonl"
     for path in (output, beside):
         if path.is_dir() or (path.exists() and not force):
             raise UserError(
@@ -100,10 +100,10 @@ def log_words(made: dict[str, Any], output: Path) -> str:
         f" of {made['users']:,} users"
     )
     if oracle := made.get("oracle"):
-        best = ", ".join(f"{value:.3f} ({task})" for task, value in oracle["mrr@10"].items() if value is not None)
+        best = [f"{oracle[task]['mrr@10']:.3f} ({task})" for task in ("suggest", "complete") if oracle[task]["n"]]
         words += (
-            f"\n{output.with_name(oracle['file'])}: the best answers in {oracle['sessions']:,} sessions"
-            f"{f'; their MRR@10 is {best}, the ceiling' if best else ''}"
+            f"\n{output.with_name(oracle['file'])}: the best answers in {oracle['sessions']:,} sessions; "
+            f"their MRR@10, the ceiling: {', '.join(best)}"
         )
     return words
 

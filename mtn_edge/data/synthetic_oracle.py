@@ -25,6 +25,7 @@ from mtn_edge.data.pipeline import TEST_FROM
 from mtn_edge.data.synthetic import Chain
 from mtn_edge.data.synthetic_draw import Sessions
 from mtn_edge.data.synthetic_rows import FIRST_DAY
+from mtn_edge.evaluation.metrics import CUT
 from mtn_edge.evaluation.prefixes import prefix_lengths
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ def write_oracle(
     *,
     log: dict[str, Any],
 ) -> dict[str, Any]:
-    """Writes the oracle's file and returns what it covers, and the highest mean reciprocal rank there.
+    """Writes the oracle's file and returns what it covers, and what the best answers reach there on each task.
+
+    Every task is asked as `evaluation/protocol.py` has it: `suggest` from the second query on with nothing typed,
+    `complete` at every query for each prefix of the rule.
 
     Args:
         file: a new file.
@@ -68,9 +72,9 @@ def write_oracle(
     begin = int(starts.min() if coverage == "all" else np.partition(starts, place)[place])
     covered = int((starts >= begin).sum())
     oracle = Oracle(chain)
-    tasks = {"suggest": _Mean(), "complete": _Mean()}
+    best = {"suggest": _Best(), "complete": _Best()}
     _put(file, _header(chain, log, coverage, _clock(begin)))
-    queries = done = 0
+    done = 0
     with console.progress("oracle", covered, "sessions") as update:
         for source in sources:
             sessions = source.sessions
@@ -78,25 +82,35 @@ def write_oracle(
             for number in np.flatnonzero(sessions.second[at] >= begin).tolist():
                 texts = chain.text[sessions.state[at[number] : at[number] + sessions.length[number]]].tolist()
                 start = _clock(int(sessions.second[at[number]]))
-                answers = _answers(oracle, texts, tasks)
+                answers = _answers(oracle, texts, best)
                 _put(file, f'{{"user":"{source.user + sessions.user[number]}","start":"{start}",{answers}}}')
-                queries += len(texts)
                 done += 1
                 update(done, "")
-    means = {task: mean.value() for task, mean in tasks.items()}
-    return {"covered": coverage, "sessions": covered, "queries": queries, "mrr@10": means}
+    figures = {task: found.figures() for task, found in best.items()}
+    return {"covered": coverage, "sessions": covered, **figures}
 
 
-class _Mean:
+class _Best:
+    """What the best lists reach on one task: how often the query that came stood where."""
+
     def __init__(self) -> None:
-        self.sum, self.count = 0.0, 0
+        self._at = np.zeros(CUT + 1, np.int64)
+        """[rank] questions; 0: not in the list."""
 
-    def add(self, value: float) -> None:
-        self.sum += value
-        self.count += 1
+    def add(self, rank: int) -> None:
+        self._at[rank] += 1
 
-    def value(self) -> float | None:
-        return self.sum / self.count if self.count else None
+    def figures(self) -> dict[str, Any]:
+        """`n` questions, and the figures of the evaluation over them; without questions only `n`."""
+        n = int(self._at.sum())
+        if not n:
+            return {"n": 0}
+        return {
+            "n": n,
+            "mrr@10": float((self._at[1:] / np.arange(1, CUT + 1)).sum()) / n,
+            "success@1": int(self._at[1]) / n,
+            "success@10": int(self._at[1:].sum()) / n,
+        }
 
 
 def _header(chain: Chain, log: dict[str, Any], coverage: Coverage, begin: str) -> str:
@@ -113,8 +127,8 @@ def _header(chain: Chain, log: dict[str, Any], coverage: Coverage, begin: str) -
     return json.dumps(document, ensure_ascii=False)
 
 
-def _answers(oracle: Oracle, texts: list[int], tasks: dict[str, _Mean]) -> str:
-    """The rest of a session's line; reciprocal ranks go into `tasks`."""
+def _answers(oracle: Oracle, texts: list[int], best: dict[str, _Best]) -> str:
+    """The rest of a session's line; what its lists reach is added to `best`."""
     session = oracle.start()
     scores, tops = [], []
     for position, number in enumerate(texts):
@@ -122,11 +136,11 @@ def _answers(oracle: Oracle, texts: list[int], tasks: dict[str, _Mean]) -> str:
         scores.append(f"{session.log_probability(query):.6g}")
         lists = []
         for length in (0, *prefix_lengths(query)):
-            best, probability = session.top(query[:length])
-            numbers = best.tolist()
+            found, probability = session.top(query[:length])
+            numbers = found.tolist()
             if length or position:
                 rank = numbers.index(number) + 1 if number in numbers else 0
-                tasks["complete" if length else "suggest"].add(1 / rank if rank else 0.0)
+                best["complete" if length else "suggest"].add(rank)
             listed = ",".join(f"{each:.6g}" for each in probability.tolist())
             lists.append(f"[{length},[{','.join(map(str, numbers))}],[{listed}]]")
         tops.append(f"[{','.join(lists)}]")

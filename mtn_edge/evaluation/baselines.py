@@ -1,54 +1,68 @@
-"""Baselines that every model is compared with."""
+"""Baselines that every model is compared with, by the names that `--baselines` takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
+from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
-from mtn_edge.evaluation.metrics import CUT
-from mtn_edge.evaluation.systems import System, SystemSession
-from mtn_edge.runtime.completions import Completions
-
-Popularity = Sequence[tuple[str, int]]
-"""Queries of the training split with their counts, most frequent first."""
-
-
-class MostPopularCompletion:
-    """MPC: the most frequent queries of the training split that start with what is typed, whatever the session.
-
-    With nothing typed these are the most frequent queries of all. The whole popularity list of the dataset is used,
-    not the part of it that a bundle carries.
-    """
-
-    def __init__(self, popularity: Popularity) -> None:
-        self._list = Completions(popularity)
-
-    def start(self) -> SystemSession:
-        """An empty session; this baseline keeps nothing in it."""
-        return _Sessionless(self.complete)
-
-    def complete(self, prefix: str) -> list[str]:
-        """The ten most frequent queries that start with `prefix` and are longer, blanks at the end aside."""
-        echo = prefix.rstrip(" ")
-        return [query for query, _ in self._list.top(prefix, CUT + 1) if query != echo][:CUT]
+from mtn_edge.evaluation.lists import (
+    Adjacency,
+    MostPopularCompletion,
+    MostPopularSuffix,
+    MostPopularWithTerms,
+    Popularity,
+)
+from mtn_edge.evaluation.ngram_system import choose_shares, estimate_ngram, ngram_system
+from mtn_edge.evaluation.systems import System
+from mtn_edge.models.ngram import NGram
 
 
-class _Sessionless:
-    def __init__(self, complete: Callable[[str], list[str]]) -> None:
-        self._complete = complete
+@dataclass(frozen=True)
+class Evidence:
+    """What baselines are made of; each part is read once, and when it is asked for."""
 
-    def append(self, query: str) -> None:
-        """Nothing is remembered."""
+    dataset: Dataset
+    max_bytes: int | None = None
+    """Bytes that an n-gram may take; None for no limit."""
 
-    def candidates(self, prefix: str) -> list[str]:
-        return self._complete(prefix)
+    @cached_property
+    def popularity(self) -> Popularity:
+        """See `Dataset.popularity`."""
+        return self.dataset.popularity()
 
-    def log_probability(self, query: str) -> None:
-        """A list has no probabilities."""
+    @cached_property
+    def sessions(self) -> list[list[str]]:
+        """The training split."""
+        return self.dataset.sessions("train")
+
+    @cached_property
+    def ngram(self) -> NGram:
+        """The n-gram of the training split."""
+        return estimate_ngram(self.sessions, self.dataset.tokenizer, self.max_bytes)
 
 
-BASELINES: dict[str, Callable[[Popularity], System]] = {"mpc": MostPopularCompletion}
-"""Every baseline by the name that `--baselines` takes."""
+def _ngram(evidence: Evidence) -> System:
+    return ngram_system(evidence.ngram, evidence.dataset.tokenizer)
+
+
+def _ngram_and_copying(evidence: Evidence) -> System:
+    tokenizer = evidence.dataset.tokenizer
+    shares = choose_shares(evidence.ngram, evidence.dataset.sessions("valid"), tokenizer)
+    return ngram_system(evidence.ngram, tokenizer, shares)
+
+
+BASELINES: dict[str, Callable[[Evidence], System]] = {
+    "mpc": lambda evidence: MostPopularCompletion(evidence.popularity),
+    "mpc+terms": lambda evidence: MostPopularWithTerms(evidence.popularity),
+    "adj": lambda evidence: Adjacency(evidence.popularity, evidence.sessions),
+    "ngram": _ngram,
+    "ngram+copy": _ngram_and_copying,
+    "mcg": lambda evidence: MostPopularSuffix(evidence.popularity),
+}
+"""Every baseline by its name."""
 
 
 def parse_names(text: str) -> list[str]:

@@ -2,14 +2,17 @@
 
 Two tasks. *suggest*: nothing is typed; which query comes next, given the session so far? Asked at every position from
 the second query on. *complete*: some characters of the query are typed; how does it end? Asked at every position, the
-first included, with one prefix length drawn in each of 1-3, 4-7 and 8 or more characters that is shorter than the
-query; and once more key by key, from no character on, until the bar of 3 shows the whole query.
+first included, with the prefixes that `prefix_lengths` gives; and once more key by key, from no character on, until the
+bar of 3 shows the whole query. `docs/evaluation.md` says the rest.
 
 When the split holds more queries than the cap, sessions are drawn at random and taken whole.
+
+Shapes: t queries asked about (targets), n questions about them.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,12 +23,13 @@ from numpy.typing import NDArray
 from mtn_edge.errors import UserError
 from mtn_edge.evaluation import metrics
 from mtn_edge.evaluation.metrics import Floats, Integers
+from mtn_edge.evaluation.navigational import Navigational
+from mtn_edge.evaluation.prefixes import prefix_lengths
 from mtn_edge.evaluation.systems import System, SystemSession
 
 Task = Literal["suggest", "complete"]
 TASKS: tuple[Task, ...] = ("suggest", "complete")
-PREFIX_LENGTHS: dict[str, tuple[int, int | None]] = {"1-3": (1, 3), "4-7": (4, 7), "8+": (8, None)}
-"""Groups of prefix lengths in characters; one prefix is drawn in each that a query allows."""
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -36,24 +40,34 @@ class Questions:
         task: which task.
         sessions: the sessions asked about, whole.
         prefixes: for each query of each session, what is typed of it at each question; empty where nothing is asked.
-        session, position, prefix_length: number of the session, place of the query in it (from 0) and characters typed
-            of each question, [n].
-        seen: whether the query of each question is in the popularity list of the training split, [n].
-        repeat: whether the query of each question equals the one before it, [n].
-        target_session: number of the session of each query asked about, [targets].
+        target_session, position, length: number of the session, place in it (from 0) and characters of each target [t].
+        seen: whether each target is in the popularity list of the training split, [t].
+        repeat: whether each target equals the query before it, [t].
+        navigational: whether each target is navigational, [t].
+        target: number of the target of each question, [n].
+        prefix_length: characters typed at each question, [n].
+        seen_prefix: whether some query of the training split starts with what is typed at each question, [n].
         available: queries that could have been asked about; more than there are targets when the cap cut.
     """
 
     task: Task
     sessions: list[list[str]]
     prefixes: list[list[tuple[str, ...]]]
-    session: Integers
-    position: Integers
-    prefix_length: Integers
-    seen: NDArray[np.bool_]
-    repeat: NDArray[np.bool_]
     target_session: Integers
+    position: Integers
+    length: Integers
+    seen: Mask
+    repeat: Mask
+    navigational: Mask
+    target: Integers
+    prefix_length: Integers
+    seen_prefix: Mask
     available: int
+
+    @property
+    def session(self) -> Integers:
+        """Number of the session of each question, [n]."""
+        return self.target_session[self.target]
 
 
 @dataclass(frozen=True)
@@ -63,9 +77,9 @@ class Answers:
     Attributes:
         rank, partial_rank: place of the query, and of its first word-end prefix, for each question, [n].
         best: the first candidate of each question, empty when there was none.
-        log_probability: log-probability (nats) and tokens of each target, [targets, 2]; None for lists and for
-            completion, where the model is not asked.
-        keys: keys to search each target with the bar and without it, [targets, 2]; None for suggestion.
+        log_probability: log-probability (nats) and tokens of each target, [t, 2]; None for lists.
+        keys: keys to search each target with the bar and without it, [t, 2]; None for suggestion.
+        recovered: characters at the end of each target that need not be typed, [t]; None for suggestion.
     """
 
     rank: Integers
@@ -73,6 +87,7 @@ class Answers:
     best: list[str]
     log_probability: Floats | None
     keys: Floats | None
+    recovered: Integers | None
 
 
 def draw_questions(
@@ -85,7 +100,7 @@ def draw_questions(
         task: which task.
         popular: queries that count as seen.
         max_queries: queries that are asked about at most; one session is taken even when it has more.
-        seed: seed of the choice; the same one gives the same questions.
+        seed: seed of the choice of sessions, where the cap makes one.
 
     Raises:
         UserError: the split holds nothing to ask about.
@@ -107,43 +122,48 @@ def draw_questions(
         if chosen and targets > max_queries:
             break
         chosen.append(number)
-    taken = [sessions[number] for number in sorted(chosen)]
+    available = sum(len(sessions[number]) - first for number in usable)
+    return _describe([sessions[number] for number in sorted(chosen)], task, popular, available)
 
-    def typed(number: int, query: str) -> tuple[str, ...]:
-        if number < first:
-            return ()
-        return ("",) if task == "suggest" else draw_prefixes(query, rng)
 
-    prefixes = [[typed(number, query) for number, query in enumerate(queries)] for queries in taken]
-    rows = [
-        (s, i, len(prefix), query in popular, i > 0 and query == taken[s][i - 1])
-        for s, queries in enumerate(taken)
-        for i, query in enumerate(queries)
-        for prefix in prefixes[s][i]
-    ]
-    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+def _describe(sessions: list[list[str]], task: Task, popular: Collection[str], available: int) -> Questions:
+    """All questions about some sessions."""
+    navigational, ordered = Navigational(popular), sorted(popular)
+    first = 1 if task == "suggest" else 0
+    prefixes: list[list[tuple[str, ...]]] = []
+    targets: list[tuple[int, int, int, bool, bool, bool]] = []
+    questions: list[tuple[int, int, bool]] = []
+    for number, queries in enumerate(sessions):
+        prefixes.append([()] * len(queries))
+        for place, query in enumerate(queries[first:], start=first):
+            asked = ("",) if task == "suggest" else tuple(query[:length] for length in prefix_lengths(query))
+            prefixes[-1][place] = asked
+            questions += [(len(targets), len(prefix), _begins(ordered, prefix)) for prefix in asked]
+            repeat = place > 0 and query == queries[place - 1]
+            targets.append((number, place, len(query), query in popular, repeat, navigational(query)))
+    of_target = np.array(targets, dtype=np.int64).reshape(-1, 6)
+    of_question = np.array(questions, dtype=np.int64).reshape(-1, 3)
     return Questions(
         task=task,
-        sessions=taken,
+        sessions=sessions,
         prefixes=prefixes,
-        session=table[:, 0],
-        position=table[:, 1],
-        prefix_length=table[:, 2],
-        seen=table[:, 3].astype(bool),
-        repeat=table[:, 4].astype(bool),
-        target_session=np.array([s for s, queries in enumerate(taken) for _ in queries[first:]], dtype=np.int64),
-        available=sum(len(sessions[number]) - first for number in usable),
+        target_session=of_target[:, 0],
+        position=of_target[:, 1],
+        length=of_target[:, 2],
+        seen=of_target[:, 3].astype(bool),
+        repeat=of_target[:, 4].astype(bool),
+        navigational=of_target[:, 5].astype(bool),
+        target=of_question[:, 0],
+        prefix_length=of_question[:, 1],
+        seen_prefix=of_question[:, 2].astype(bool),
+        available=available,
     )
 
 
-def draw_prefixes(query: str, rng: np.random.Generator) -> tuple[str, ...]:
-    """One prefix of `query` in each group of `PREFIX_LENGTHS` that has one, never the whole query."""
-    prefixes = []
-    for low, high in PREFIX_LENGTHS.values():
-        longest = min(len(query) - 1, high if high is not None else len(query))
-        if longest >= low:
-            prefixes.append(query[: int(rng.integers(low, longest + 1))])
-    return tuple(prefixes)
+def _begins(ordered: list[str], prefix: str) -> bool:
+    """Whether one of some sorted texts starts with `prefix`."""
+    place = bisect_left(ordered, prefix)
+    return place < len(ordered) and ordered[place].startswith(prefix)
 
 
 def ask(system: System, questions: Questions, *, progress: Callable[[int], None]) -> Answers:
@@ -154,45 +174,67 @@ def ask(system: System, questions: Questions, *, progress: Callable[[int], None]
         questions: of one task.
         progress: called with the number of targets done.
     """
-    suggest = questions.task == "suggest"
+    complete = questions.task == "complete"
+    first = 0 if complete else 1
     ranks: list[tuple[int, int]] = []
     best: list[str] = []
     scores: list[tuple[float, int] | None] = []
-    keys: list[tuple[int, int]] = []
-    done = 0
+    keys: list[tuple[int, int, int]] = []
     for queries, prefixes_of in zip(questions.sessions, questions.prefixes, strict=True):
         session = system.start()
         for number, (query, prefixes) in enumerate(zip(queries, prefixes_of, strict=True)):
-            if number or not suggest:
-                known: dict[str, list[str]] = {}
+            if number >= first:
+                lists = _Lists(session)
                 for prefix in prefixes:
-                    known[prefix] = candidates = session.candidates(prefix)
+                    candidates = lists.of(prefix)
                     ranks.append((metrics.rank(query, candidates), metrics.partial_rank(query, candidates)))
                     best.append(candidates[0] if candidates else "")
-                if suggest:
-                    scores.append(session.log_probability(query))
-                else:
-                    shown = _first_shown(session, query, known)
-                    keys.append((metrics.keys_to_search(len(query), shown), metrics.keys_to_search(len(query), None)))
-                done += 1
-                progress(done)
-            session.append(query)
+                if complete:
+                    shown = _first_shown(lists, query)
+                    pressed = metrics.keys_to_search(len(query), shown), metrics.keys_to_search(len(query), None)
+                    keys.append((*pressed, _recovered(lists, query, shown)))
+                scores.append(session.log_probability(query))
+                progress(len(scores))
+            if number + 1 < len(queries):
+                session.append(query)
     table = np.array(ranks, dtype=np.int64).reshape(-1, 2)
+    pressed_keys = np.array(keys, dtype=np.int64).reshape(-1, 3)
     scored = [score for score in scores if score is not None]
     return Answers(
         rank=table[:, 0],
         partial_rank=table[:, 1],
         best=best,
         log_probability=np.array(scored, dtype=np.float64) if scored else None,
-        keys=np.array(keys, dtype=np.float64) if keys else None,
+        keys=pressed_keys[:, :2].astype(np.float64) if complete else None,
+        recovered=pressed_keys[:, 2] if complete else None,
     )
 
 
-def _first_shown(session: SystemSession, query: str, known: dict[str, list[str]]) -> int | None:
+class _Lists:
+    """The lists at one place of a session: each is asked for once."""
+
+    def __init__(self, session: SystemSession) -> None:
+        self._session = session
+        self._known: dict[str, list[str]] = {}
+
+    def of(self, prefix: str) -> list[str]:
+        if prefix not in self._known:
+            self._known[prefix] = self._session.candidates(prefix)
+        return self._known[prefix]
+
+
+def _first_shown(lists: _Lists, query: str) -> int | None:
     """Characters of `query` typed when the bar first shows the whole of it; None when it never does."""
-    for typed in range(len(query)):
-        prefix = query[:typed]
-        candidates = known[prefix] if prefix in known else session.candidates(prefix)
-        if query in candidates[: metrics.BAR]:
-            return typed
-    return None
+    return next((typed for typed in range(len(query)) if query in lists.of(query[:typed])[: metrics.BAR]), None)
+
+
+def _recovered(lists: _Lists, query: str, shown: int | None) -> int:
+    """Characters that can be left off at the end of `query`, one by one, while ten candidates hold it.
+
+    Where the bar has shown the query it is taken to stay among the ten from there on, so that no list is needed that
+    `_first_shown` has not asked for.
+    """
+    typed = len(query) if shown is None else shown
+    while typed > 0 and query in lists.of(query[: typed - 1])[: metrics.CUT]:
+        typed -= 1
+    return len(query) - typed

@@ -10,15 +10,23 @@ from typing import Any
 from mtn_edge.evaluation.baselines import BASELINES
 from mtn_edge.evaluation.metrics import RESAMPLES
 from mtn_edge.evaluation.summary import MEASURES, NOTES
+from mtn_edge.evaluation.systems import CEILING
 from mtn_edge.pages.tables import aligned
 
 Figures = dict[str, dict[str, dict[str, Any]]]
 """Task to system to the system's summary."""
 
 _TITLES = {"suggest": "Suggestion: nothing typed yet", "complete": "Completion: some characters typed"}
-_LABELS = {"mrr@10": "MRR@10", "pmrr@10": "pMRR@10", "bleu": "BLEU", "keystrokes_saved": "keys saved"}
+_LABELS = {
+    "mrr@10": "MRR@10",
+    "pmrr@10": "pMRR@10",
+    "bleu": "BLEU",
+    "nats_per_character": "nats/character",
+    "keystrokes_saved": "keys saved",
+    "mrl": "MRL",
+}
 _PERCENT = {"success@1", "success@10", "keystrokes_saved"}
-_LOWER_IS_BETTER = {"perplexity"}
+_LOWER_IS_BETTER = {"perplexity", "nats_per_character"}
 _SLICE_LABELS = {
     "position_0": "first query",
     "position_1": "second query",
@@ -29,6 +37,9 @@ _SLICE_LABELS = {
     "prefix_8+": "8 or more typed",
     "seen": "seen in training",
     "unseen": "never seen",
+    "seen_prefix": "prefix seen in training",
+    "unseen_prefix": "prefix never seen",
+    "navigational": "navigational",
     "repeat_free": "not a repeat",
 }
 
@@ -46,17 +57,49 @@ def words(figures: Figures) -> str:
     for task, systems in figures.items():
         first = next(iter(systems.values()))
         table = [["", "questions", *systems]]
+        table.append(["bytes", "", *(_bytes(summary["bytes"]) for summary in systems.values())])
         for measure in _measures(systems):
             table.append([_label(measure), "", *(_words_of(summary, measure) for summary in systems.values())])
             if measure == "bleu":
-                precisions = [summary["bleu_precisions"] for summary in systems.values()]
-                table.append(["  its precisions", "", *(" ".join(f"{x:.1f}" for x in four) for four in precisions)])
+                table.append(["  its precisions", "", *(_precisions(summary) for summary in systems.values())])
         for part, figure in first["slices"].items():
             parts = [summary["slices"][part] for summary in systems.values()]
             cells = [_words_of(summary, "mrr@10") for summary in parts]
             table.append([f"MRR@10, {_SLICE_LABELS[part]}", f"{figure['n']:,}", *cells])
+            if task == "suggest" and part == "repeat_free":
+                table.append([f"BLEU, {_SLICE_LABELS[part]}", "", *(_words_of(each, "bleu") for each in parts)])
+                table.append(["  its precisions", "", *(_precisions(each) for each in parts)])
+        reference, compared = _compared(systems)
+        for measure in compared:
+            differences = [_difference(summary, measure) for summary in systems.values()]
+            row = [f"{cell.value} {cell.interval}".strip() for cell in differences]
+            table.append([f"{_label(measure)} - {reference}", "", *row])
         blocks.append(f"{_TITLES[task]}\n{_about(first)}\n{aligned(table)}")
     return "\n\n".join(blocks)
+
+
+def _compared(systems: dict[str, dict[str, Any]]) -> tuple[str, list[str]]:
+    """The name of the reference, and the measures that were compared with it."""
+    against = next((summary["against"] for summary in systems.values() if summary["against"] is not None), None)
+    return ("", []) if against is None else (against["system"], [measure for measure in against if measure != "system"])
+
+
+def _difference(summary: dict[str, Any], measure: str) -> _Cell:
+    """The difference from the reference; nothing for the reference itself."""
+    if summary["against"] is None:
+        return _Cell("", "", best=False)
+    found = summary["against"][measure]
+    low, high = (_number(measure, value) for value in found["ci95"])
+    return _Cell(_number(measure, found["difference"]), f"[{low}, {high}] p={_number('p', found['p'])}", best=False)
+
+
+def _precisions(summary: dict[str, Any]) -> str:
+    four = summary["bleu_precisions"]
+    return "-" if four is None else " ".join(f"{precision:.1f}" for precision in four)
+
+
+def _bytes(size: int | None) -> str:
+    return "-" if size is None else f"{size:,}"
 
 
 def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[str]) -> None:
@@ -79,7 +122,7 @@ def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[st
         path,
         "evaluation.html",
         {
-            "models": [name for name in first_task if name not in BASELINES],
+            "models": [name for name in first_task if name not in (*BASELINES, CEILING)] or ["baselines"],
             "about": about,
             "notes": list(notes),
             "tasks": tasks,
@@ -92,6 +135,7 @@ def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[st
 def _task_values(task: str, systems: dict[str, dict[str, Any]]) -> dict[str, Any]:
     measures = _measures(systems)
     first = next(iter(systems.values()))
+    reference, compared = _compared(systems)
     parts = []
     for part, figure in first["slices"].items():
         of_part = {name: summary["slices"][part] for name, summary in systems.items()}
@@ -102,8 +146,19 @@ def _task_values(task: str, systems: dict[str, dict[str, Any]]) -> dict[str, Any
         "about": _about(first) + ".",
         "measures": [_label(measure) for measure in measures],
         "rows": [
-            {"name": name, "cells": [_cell(summary, measure, systems) for measure in measures]}
+            {
+                "name": name,
+                "bytes": _bytes(summary["bytes"]),
+                "cells": [_cell(summary, measure, systems) for measure in measures],
+            }
             for name, summary in systems.items()
+        ],
+        "reference": reference,
+        "compared": [_label(measure) for measure in compared],
+        "differences": [
+            {"name": name, "cells": [_difference(summary, measure) for measure in compared]}
+            for name, summary in systems.items()
+            if summary["against"] is not None
         ],
         "plots": _plots(task, systems),
         "slices": parts,
@@ -117,7 +172,8 @@ def _plots(task: str, systems: dict[str, dict[str, Any]]) -> list[dict[str, Any]
     ranked = ["mrr@10", "success@1", "success@10", "pmrr@10"]
     if task == "complete":
         ranked.append("keystrokes_saved")
-    figure, plot = plots.axes(5.4, 0.9 + 0.62 * len(ranked))
+    row = max(0.42, 0.11 * len(systems))  # inches; room for each system's point
+    figure, plot = plots.axes(5.4, 0.9 + (row + 0.2) * len(ranked))
     series = [
         (name, colours[name], [_point(summary, measure) for measure in ranked]) for name, summary in systems.items()
     ]
@@ -127,7 +183,7 @@ def _plots(task: str, systems: dict[str, dict[str, Any]]) -> list[dict[str, Any]
     pictures = [{"title": "All questions", "svg": plots.svg(figure, label=f"{task}: measures with 95 % intervals")}]
 
     names = list(next(iter(systems.values()))["slices"])
-    figure, plot = plots.axes(5.4, 0.9 + 0.42 * len(names))
+    figure, plot = plots.axes(5.4, 0.9 + row * len(names))
     series = [
         (name, colours[name], [_point(summary["slices"][part], "mrr@10") for part in names])
         for name, summary in systems.items()
@@ -154,8 +210,9 @@ def _plots(task: str, systems: dict[str, dict[str, Any]]) -> list[dict[str, Any]
 def _colours(systems: dict[str, Any]) -> dict[str, str]:
     from mtn_edge.pages.plots import COLOURS, GREY
 
-    models = [name for name in systems if name not in BASELINES]
-    return dict.fromkeys(systems, GREY) | {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(models)}
+    # The list that everything is held against stays in the background; models come before baselines.
+    ordered = sorted((name for name in systems if name != "mpc"), key=BASELINES.__contains__)
+    return {"mpc": GREY} | {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(ordered)}
 
 
 def _measures(systems: dict[str, dict[str, Any]]) -> list[str]:
@@ -167,7 +224,7 @@ def _cell(summary: dict[str, Any], measure: str, systems: dict[str, dict[str, An
     value = summary[measure]
     if value is None:
         return _Cell("-", "", best=False)
-    known = [other[measure] for other in systems.values() if other[measure] is not None]
+    known = [other[measure] for name, other in systems.items() if other[measure] is not None and name != CEILING]
     best = len(set(known)) > 1 and value == (min(known) if measure in _LOWER_IS_BETTER else max(known))
     low, high = summary["ci95"][measure]
     return _Cell(_number(measure, value), f"[{_number(measure, low)}, {_number(measure, high)}]", best=best)
@@ -192,7 +249,7 @@ def _number(measure: str, value: float | None) -> str:
         return "-"
     if measure in _PERCENT:
         return f"{100 * value:.1f} %"
-    if measure in ("bleu", "perplexity"):
+    if measure in ("bleu", "perplexity", "mrl"):
         return f"{value:,.1f}"
     return f"{value:.3f}"
 

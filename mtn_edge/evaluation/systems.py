@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from mtn_edge.evaluation.metrics import CUT
 
 if TYPE_CHECKING:
     from mtn_edge.runtime.suggester import Session, Suggester
+
+CEILING = "ceiling"
+"""The name of the oracle among the systems."""
 
 
 class SystemSession(Protocol):
@@ -26,6 +30,10 @@ class SystemSession(Protocol):
 class System(Protocol):
     """A model or a baseline."""
 
+    @property
+    def nbytes(self) -> int | None:
+        """What it takes to store it, in bytes (see `docs/evaluation.md`); None where that means nothing."""
+
     def start(self) -> SystemSession:
         """An empty session."""
 
@@ -33,8 +41,9 @@ class System(Protocol):
 class Model:
     """A trained model as the product shows it: its own suggestions, then its list of popular completions."""
 
-    def __init__(self, suggester: Suggester) -> None:
+    def __init__(self, suggester: Suggester, nbytes: int | None = None) -> None:
         self._suggester = suggester
+        self.nbytes = nbytes
 
     def start(self) -> SystemSession:
         """An empty session."""
@@ -53,3 +62,58 @@ class _ModelSession:
 
     def log_probability(self, query: str) -> tuple[float, int] | None:
         return self._session.log_probability(query)
+
+
+class OracleSession(Protocol):
+    """A session of a workload whose probabilities are known (see `mtn_edge.data.oracle`)."""
+
+    def append(self, query: str) -> None:
+        """Adds a query that was searched."""
+
+    def candidates(self, prefix: str) -> list[str]:
+        """The ten most probable completions."""
+
+    def log_probability(self, query: str) -> float:
+        """Log-probability (nats) that the whole `query` comes next."""
+
+
+class Oracle(Protocol):
+    """What knows the workload's probabilities."""
+
+    def start(self) -> OracleSession:
+        """An empty session."""
+
+
+class Ceiling:
+    """The oracle as a system: no other can be better in the mean.
+
+    Its probability is that of the whole query; per token it is over the tokens that the dataset's tokenizer gives the
+    query, and one for its end.
+
+    Args:
+        oracle: the workload's.
+        encode: the dataset's tokenizer.
+    """
+
+    nbytes = None
+
+    def __init__(self, oracle: Oracle, encode: Callable[[str], list[int]]) -> None:
+        self._oracle, self._encode = oracle, encode
+
+    def start(self) -> SystemSession:
+        """An empty session."""
+        return _CeilingSession(self._oracle.start(), self._encode)
+
+
+class _CeilingSession:
+    def __init__(self, session: OracleSession, encode: Callable[[str], list[int]]) -> None:
+        self._session, self._encode = session, encode
+
+    def append(self, query: str) -> None:
+        self._session.append(query)
+
+    def candidates(self, prefix: str) -> list[str]:
+        return self._session.candidates(prefix)[:CUT]
+
+    def log_probability(self, query: str) -> tuple[float, int] | None:
+        return self._session.log_probability(query), len(self._encode(query)) + 1

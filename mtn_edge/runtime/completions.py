@@ -103,6 +103,12 @@ class Completions:
         raw = _HEADER.pack(0, _MAGIC, len(self._ids), len(self._counts)) + body
         path.write_bytes(zlib.crc32(raw[4:]).to_bytes(4, "little") + raw[4:])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file that `save` writes."""
+        arrays = (self._counts, self._ids, self._groups)
+        return _HEADER.size + sum(part.nbytes for part in arrays) + len(self._trie.tobytes())
+
     def __len__(self) -> int:
         return len(self._ids)
 

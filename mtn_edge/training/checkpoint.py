@@ -17,11 +17,10 @@ from mtn_edge.folders import check_files, read_manifest, write_manifest
 from mtn_edge.models.build import Network, build
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.state import TrainingState, save_state
-from mtn_edge.training.workplace import METRICS, write_rows
+from mtn_edge.training.workplace import METRICS, TOKENIZER, write_rows
 
 CONFIG = "config.toml"
 WEIGHTS = "model.safetensors"
-TOKENIZER = "tokenizer.json"
 STATE_FOLDER = "training_state"
 
 
@@ -51,7 +50,7 @@ def write_checkpoint(
     Args:
         folder: where to write.
         config: the settings, resolved.
-        tokenizer: the dataset's `tokenizer.json`.
+        tokenizer: the `tokenizer.json` that the run began with.
         state: the end of the run.
         training: figures for the manifest.
         lineage: what it was made from, for the manifest.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,7 +10,7 @@ import typer
 
 from mtn_edge.config import load_config, override, preset
 from mtn_edge.console import ForceFlag, JsonFlag, VerboseFlag, emit, say
-from mtn_edge.errors import missing_extra
+from mtn_edge.errors import UserError, missing_extra
 
 
 def train(
@@ -29,6 +30,13 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")] = "auto",
+    devices: Annotated[int, typer.Option(help="Processes on this machine, each on its own GPU or on the CPU.")] = 1,
+    time_budget: Annotated[
+        str | None, typer.Option(metavar="SECONDS|10m|2h", help="End within this time, in place of train.time_budget.")
+    ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the metrics for TensorBoard too.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random, in place of train.seed.")] = None,
     as_json: JsonFlag = False,
     force: ForceFlag = False,
@@ -45,14 +53,36 @@ def train(
     config = override(config, [*(settings or []), f"model.arch={arch}"])
     if seed is not None:
         config = override(config, [f"train.seed={seed}"])
+    if time_budget is not None:
+        config = override(config, [f"train.time_budget={_seconds(time_budget)}"])
     try:
         from mtn_edge.training.run import train_model
     except ImportError as error:
         raise missing_extra(error.name or "torch", "train", "training") from error
-    result = train_model(dataset, output, config=config, device=device, resume=resume, force=force)
+    result = train_model(
+        dataset,
+        output,
+        config=config,
+        device=device,
+        devices=devices,
+        tensorboard=tensorboard,
+        resume=resume,
+        force=force,
+    )
     if verbose:
         say("\n".join(f"{key}: {value}" for key, value in result.items()))
     emit(result, as_json=as_json, words=_words(result))
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if found is None:
+        raise UserError(
+            f"`--time-budget {text}` is no time",
+            code="bad-setting",
+            hint="write seconds, or minutes as 10m, hours as 2h",
+        )
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _words(result: dict[str, Any]) -> str:

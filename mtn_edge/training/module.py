@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import lightning.pytorch as pl
@@ -15,7 +15,9 @@ from mtn_edge.config import TrainConfig
 from mtn_edge.data.batches import IGNORE, Batch
 from mtn_edge.models.build import Network
 from mtn_edge.tokenizer import PAD
+from mtn_edge.training.faults import diverged
 from mtn_edge.training.state import Progress
+from mtn_edge.training.stream import Micro
 
 
 class TrainingModule(pl.LightningModule):
@@ -26,19 +28,27 @@ class TrainingModule(pl.LightningModule):
         train: how to train it.
         total_steps: steps of the whole run.
         progress: where the run stands; its step counts those before a resume too, unlike Lightning's `global_step`.
+        world: processes that share a step.
     """
 
-    def __init__(self, model: Network, train: TrainConfig, *, total_steps: int, progress: Progress) -> None:
+    def __init__(
+        self, model: Network, train: TrainConfig, *, total_steps: int, progress: Progress, world: int = 1
+    ) -> None:
         super().__init__()
         self.model = model
         self.train_config = train
         self.total_steps = total_steps
         self._progress = progress
+        # Lightning divides by the batches of a step, and takes the mean of the gradients of the processes.
+        self._shares = train.accumulate * world
+        self._loss: Callable[..., tuple[Tensor, Tensor]] = (
+            torch.compile(token_loss, dynamic=True) if train.compile else token_loss
+        )
 
-    def training_step(self, batch: Batch) -> Tensor:
-        """Mean loss of a batch, nats per token."""
-        loss, tokens = token_loss(self.model, batch, label_smoothing=self.train_config.label_smoothing)
-        return loss / tokens
+    def training_step(self, micro: Micro) -> Tensor:
+        """Loss of a batch; the mean over all batches of its step is the step's loss, nats per token."""
+        loss, _ = self._loss(self.model, micro.batch, label_smoothing=self.train_config.label_smoothing)
+        return loss * (self._shares / micro.tokens)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW; only matrices decay, biases and norms do not."""
@@ -48,6 +58,16 @@ class TrainingModule(pl.LightningModule):
             {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
         ]
         return torch.optim.AdamW(groups, lr=self.train_config.learning_rate, betas=(0.9, 0.98), fused=True)
+
+    def configure_gradient_clipping(self, *arguments: Any, **named: Any) -> None:  # noqa: ARG002
+        """Scales the gradients of a step down to their largest norm.
+
+        Raises:
+            UserError: they are no numbers; the weights have not seen them.
+        """
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.train_config.clip_norm)
+        if not bool(norm.isfinite()):
+            raise diverged(self._progress.step + 1)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
         """Sets the learning rate of the step that follows: a function of its number, so there is no state to keep."""
@@ -70,7 +90,7 @@ def token_loss(model: Network, batch: Batch, *, label_smoothing: float = 0.0) ->
     The output layer is the dearest of all, so only positions that count reach it.
     """
     targets = batch.target_out[batch.target_in != PAD]  # [n]
-    logits = model.logits(model.states(batch.source, batch.target_in))  # [n, v]
+    logits = model.logits(model.states(batch.source, batch.target_in, batch.user))  # [n, v]
     loss = F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="sum", label_smoothing=label_smoothing)
     return loss, (targets != IGNORE).sum()
 

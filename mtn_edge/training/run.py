@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import logging
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import lightning
 import lightning.pytorch as pl
-import numpy as np
 import torch
 
 from mtn_edge.config import Config, TrainConfig, check
 from mtn_edge.console import progress as show_progress
 from mtn_edge.console import say
-from mtn_edge.data.batches import Batch, Batches, TokenizedSessions
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
 from mtn_edge.folders import read_manifest
 from mtn_edge.models.build import Network, build
-from mtn_edge.training.checkpoint import TOKENIZER, write_checkpoint
+from mtn_edge.training.board import open_board
+from mtn_edge.training.checkpoint import write_checkpoint
+from mtn_edge.training.faults import memory_faults
+from mtn_edge.training.inputs import Inputs, read_inputs
 from mtn_edge.training.module import TrainingModule
+from mtn_edge.training.processes import Processes, find_processes
 from mtn_edge.training.state import Progress, TrainingState, load_state
+from mtn_edge.training.stream import Stream
 from mtn_edge.training.watch import Watch, stop_on_interrupt
-from mtn_edge.training.workplace import Workplace
+from mtn_edge.training.workplace import TOKENIZER, Workplace
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -38,6 +42,8 @@ def train_model(
     *,
     config: Config,
     device: Device = "auto",
+    devices: int = 1,
+    tensorboard: Path | None = None,
     resume: bool = False,
     force: bool = False,
 ) -> dict[str, Any]:
@@ -50,7 +56,10 @@ def train_model(
         dataset: a dataset folder.
         output: the checkpoint folder to be.
         config: the settings; `model.vocab_size` is set from the dataset's tokenizer.
-        device: `cuda` computes in bfloat16 where that is safe; `auto` takes it when there is one.
+        device: `auto` takes `cuda` when there is one.
+        devices: processes on this machine. More than one are started by running the command of this process again
+            (`sys.argv`), so that only `mtn-edge train` should ask for them.
+        tensorboard: folder for TensorBoard's event files; None writes none.
         resume: go on with an interrupted run; nothing is done when the checkpoint stands already.
         force: replace an existing checkpoint, throw an interrupted run away.
 
@@ -58,96 +67,110 @@ def train_model(
         `checkpoint` (its path), `status` (`trained` or `finished already`), and the manifest's `training`.
 
     Raises:
-        UserError: something about the input, the settings, the output or the device is wrong, or training diverged.
+        UserError: something about the input, the settings, the output or the device is wrong, there is not enough
+            memory, or training diverged.
         InterruptedRunError: Ctrl-C; the state is saved.
+        SystemExit: in all processes of a run but the first one, when it is over.
     """
-    workplace = Workplace(output)
-    if resume and workplace.is_finished(force=force):
-        training = read_manifest(output, "checkpoint")["training"]
-        return {"checkpoint": str(output), "status": "finished already", **training}
+    began = time.monotonic()
     accelerator = _accelerator(device)
+    processes = find_processes(devices)
+    if processes.rank > 0:
+        if resume and Workplace(output).stands:
+            raise SystemExit(0)
+        return _follow(dataset, output, config, processes, accelerator, began)
+    with Workplace(output) as workplace:
+        if resume and workplace.is_finished(force=force):
+            training = read_manifest(output, "checkpoint")["training"]
+            return {"checkpoint": str(output), "status": "finished already", **training}
+        data, config = _open(dataset, config)
+        run = {
+            "config": asdict(config),
+            "dataset": data.manifest["manifest_sha256"],
+            "processes": processes.world,
+        }
+        state = workplace.find(run, resume=resume, force=force)
+        if resume:
+            found = "nothing to resume: training starts anew"
+            say(found if state is None else f"resuming at step {state.progress.step:,}")
+        inputs = read_inputs(data, config, world=processes.world)
+        model = _new_model(config)
+        if state is None:
+            workplace.make(data.tokenizer)
+            state = TrainingState(run=run, progress=Progress(), tensors={})
+        else:
+            state.run = run
+            model.load_state_dict(state.part("model"))
+        with open_board(tensorboard, step=state.progress.step) as show:
+            if not state.progress.ended or processes.external:
+                _fit(model, state, inputs, workplace, config.train, processes, accelerator, began=began, show=show)
+        return _finish(model, inputs, workplace, data, config, force=force)
+
+
+def _follow(
+    dataset: Path, output: Path, config: Config, processes: Processes, accelerator: str, began: float
+) -> dict[str, Any]:
+    """The part of a process that is not the first one: it takes steps, and leaves no trace."""
+    data, config = _open(dataset, config)
+    state = TrainingState(run={}, progress=Progress(), tensors={})
+    inputs = read_inputs(data, config, world=processes.world)
+    model = _new_model(config)
+    _fit(
+        model, state, inputs, Workplace(output), config.train, processes, accelerator, began=began, show=lambda _: None
+    )
+    raise AssertionError  # the fit ends the process
+
+
+def _open(dataset: Path, config: Config) -> tuple[Dataset, Config]:
     data = Dataset.open(dataset)
-    config = check(replace(config, model=replace(config.model, vocab_size=len(data.tokenizer))))
-    run = {"config": asdict(config), "dataset": data.manifest["manifest_sha256"]}
-    state = workplace.find(run, resume=resume, force=force)
-    if resume:
-        say("nothing to resume: training starts anew" if state is None else f"resuming at step {state.progress.step:,}")
-    split = _Split.of(data, config)
+    return data, check(replace(config, model=replace(config.model, vocab_size=len(data.tokenizer))))
+
+
+def _new_model(config: Config) -> Network:
     torch.manual_seed(config.train.seed)
-    model = build(config.model)
-    if state is None:
-        workplace.make()
-        state = TrainingState(run=run, progress=Progress(), tensors={})
-    else:
-        model.load_state_dict(state.part("model"))
-    if state.progress.step < split.total_steps and state.progress.misses < config.train.patience:
-        _fit(model, state, split, workplace, config.train, accelerator)
-    return _finish(model, split, workplace, data, config, force=force)
-
-
-@dataclass(frozen=True)
-class _Split:
-    """What a run learns from and is measured on."""
-
-    train: Batches
-    valid: list[Batch]
-    queries: int
-    """Queries of the training split."""
-    total_steps: int
-
-    @classmethod
-    def of(cls, data: Dataset, config: Config) -> _Split:
-        sizes = {"max_tokens": config.model.max_tokens, "max_queries": config.model.max_queries}
-        splits: dict[str, TokenizedSessions] = {}
-        for name in ("train", "valid"):
-            sessions = data.sessions(name)
-            if name == "valid":
-                sessions = _sample(sessions, config.train.valid_queries)
-            splits[name] = TokenizedSessions(sessions, data.tokenizer.encode_batch)
-            if not len(splits[name]):
-                raise UserError(
-                    f"`{data.path}` has no sessions in its {name} split",
-                    code="no-sessions",
-                    hint="prepare it from a larger log, or with another --split or a lower --min-users",
-                )
-        train = Batches(splits["train"], **sizes, batch_queries=config.train.batch_queries)
-        valid = Batches(splits["valid"], **sizes, batch_queries=max(256, config.train.batch_queries))
-        return cls(
-            train=train,
-            valid=list(valid.stream(0, 0)),
-            queries=splits["train"].queries,
-            total_steps=len(train) * config.train.epochs,
-        )
-
-
-class _Stream:
-    """The batches of all epochs from a step on: the order depends on the seed and the step alone."""
-
-    def __init__(self, batches: Batches, *, seed: int, step: int, epochs: int) -> None:
-        self._batches, self._seed, self._step, self._epochs = batches, seed, step, epochs
-
-    def __len__(self) -> int:
-        return len(self._batches) * self._epochs - self._step
-
-    def __iter__(self) -> Iterator[Batch]:
-        first, position = divmod(self._step, len(self._batches))
-        for epoch in range(first, self._epochs):
-            yield from self._batches.stream(self._seed, epoch, position if epoch == first else 0)
+    return build(config.model)
 
 
 def _fit(
-    model: Network, state: TrainingState, split: _Split, workplace: Workplace, train: TrainConfig, accelerator: str
+    model: Network,
+    state: TrainingState,
+    inputs: Inputs,
+    workplace: Workplace,
+    train: TrainConfig,
+    processes: Processes,
+    accelerator: str,
+    *,
+    began: float,
+    show: Callable[[dict[str, Any]], None],
 ) -> None:
-    stream = _Stream(split.train, seed=train.seed, step=state.progress.step, epochs=train.epochs)
-    queries = split.queries * train.epochs
-    with _quiet(), show_progress("training", queries, "queries", start=state.progress.queries) as report:
-        watch = Watch(state, workplace, valid=split.valid, steps_per_epoch=len(split.train), report=report)
+    progress = state.progress
+    stream = Stream(
+        inputs.train,
+        progress,
+        seed=train.seed,
+        epochs=train.epochs,
+        accumulate=train.accumulate,
+        rank=processes.rank,
+        world=processes.world,
+    )
+    with _quiet(), _bar(inputs.queries * train.epochs, progress, processes) as report:
+        watch = Watch(
+            state,
+            workplace,
+            valid=inputs.valid,
+            ranking=inputs.ranking,
+            steps_per_epoch=len(inputs.train),
+            processes=processes,
+            began=began,
+            report=report,
+            show=show,
+        )
+        bf16 = train.precision == "bf16" or (train.precision == "auto" and accelerator == "cuda")
         trainer = pl.Trainer(
-            accelerator=accelerator,
-            devices=1,
-            precision="bf16-mixed" if accelerator == "cuda" else "32-true",
+            **processes.trainer_options(accelerator),
+            precision="bf16-mixed" if bf16 else "32-true",
             max_epochs=1,  # the stream goes through all epochs, so that a resumed run may start inside one
-            gradient_clip_val=train.clip_norm,
+            accumulate_grad_batches=train.accumulate,
             callbacks=[watch],
             logger=False,
             enable_checkpointing=False,
@@ -155,17 +178,27 @@ def _fit(
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-        module = TrainingModule(model, train, total_steps=split.total_steps, progress=state.progress)
-        with stop_on_interrupt(watch):
+        module = TrainingModule(model, train, total_steps=inputs.total_steps, progress=progress, world=processes.world)
+        with processes.joined(trainer), memory_faults(progress, train), stop_on_interrupt(watch):
             trainer.fit(module, train_dataloaders=stream)
 
 
+@contextmanager
+def _bar(queries: int, progress: Progress, processes: Processes) -> Iterator[Callable[[int, str], None]]:
+    """Progress on the terminal, of the first process."""
+    if processes.rank > 0:
+        yield lambda *_: None
+        return
+    with show_progress("training", queries, "queries", start=progress.queries) as report:
+        yield report
+
+
 def _finish(
-    model: Network, split: _Split, workplace: Workplace, data: Dataset, config: Config, *, force: bool
+    model: Network, inputs: Inputs, workplace: Workplace, data: Dataset, config: Config, *, force: bool
 ) -> dict[str, Any]:
     """Makes the checkpoint from the last saved state."""
     state = load_state(workplace.folder)
-    assert state is not None  # every run ends with a validation, which saves
+    assert state is not None  # every fit ends with a validation, which saves
     progress = state.progress
     last = progress.rows[-1]
     training = {
@@ -174,11 +207,13 @@ def _finish(
         "best_step": progress.best_step,
         "valid_loss": progress.best_loss,
         "train_loss": last["train_loss"],
-        "stopped_early": progress.step < split.total_steps,
+        "stopped_early": progress.step < inputs.total_steps,
         "queries": progress.queries,
         "seconds": round(progress.seconds, 1),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
+    if config.train.stop_on == "mrr":
+        training["valid_mrr"] = progress.best_score[0]
     lineage = {
         "dataset": data.manifest["manifest_sha256"],
         "parent": None,
@@ -188,20 +223,13 @@ def _finish(
     write_checkpoint(
         workplace.new_checkpoint(),
         config=config,
-        tokenizer=data.path / TOKENIZER,
+        tokenizer=workplace.folder / TOKENIZER,
         state=state,
         training=training,
         lineage=lineage,
     )
     workplace.finish(force=force)
     return {"checkpoint": str(workplace.output), "status": "trained", **training}
-
-
-def _sample(sessions: list[list[str]], queries: int) -> list[list[str]]:
-    """Whole sessions, always the same ones, until they hold `queries` queries."""
-    order = np.random.default_rng(0).permutation(len(sessions))
-    reached = np.cumsum([len(sessions[n]) for n in order])
-    return [sessions[n] for n in order[: int(np.searchsorted(reached, queries)) + 1]]
 
 
 def _accelerator(device: Device) -> str:
@@ -219,12 +247,14 @@ def _accelerator(device: Device) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keeps Lightning's banners, tips and warnings about loaders and loggers to itself."""
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(f"lightning.{name}") for name in ("pytorch", "fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"lightning\.")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

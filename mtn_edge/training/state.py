@@ -37,12 +37,16 @@ class Progress:
     """Sum of the training loss over the tokens since the last validation."""
     train_tokens: int = 0
     """How many tokens those are."""
+    best_score: list[float] = field(default_factory=list)
+    """The best result of a validation (`watch.score`); empty before the first."""
     best_loss: float | None = None
-    """The lowest validation loss, nats per token."""
+    """The validation loss that goes with it, nats per token."""
     best_step: int = 0
     """The step it was reached at."""
     misses: int = 0
     """Validations since then."""
+    ended: bool = False
+    """Whether training is over: all steps done, patience or time at an end."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     """The lines of `metrics.jsonl`."""
 
@@ -52,10 +56,10 @@ class TrainingState:
     """A run between two steps."""
 
     run: dict[str, Any]
-    """What was asked for: settings and dataset; a run is resumed only by the same."""
+    """What was asked for: settings, dataset, processes; a run is resumed only by the same (`workplace`)."""
     progress: Progress
     tensors: dict[str, Tensor]
-    """`model.*`, `best.*`, `optimizer.*` and `random.*`."""
+    """`model.*`, `average.*` where one is kept, `best.*`, `optimizer.*` and `random.*`."""
 
     def part(self, name: str) -> dict[str, Tensor]:
         """The tensors under `name.`, without that prefix."""

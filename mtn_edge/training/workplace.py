@@ -1,28 +1,36 @@
 """The folder beside the output in which a run lives until its checkpoint is whole.
 
-`.NAME.training/` holds the training state and `metrics.jsonl` while the run goes on, and `finished/` while the
-checkpoint is put together. The state is removed when `finished/` is whole, and the folder when that has become NAME:
-whatever moment a kill comes at, what is left says what is still to be done.
+`.NAME.training/` holds the training state, `metrics.jsonl` and the tokenizer while the run goes on, and `finished/`
+while the checkpoint is put together. The state is removed when `finished/` is whole, and the folder when that has
+become NAME: whatever moment a kill comes at, what is left says what is still to be done. A locked file keeps a second
+run out.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from mtn_edge import folders
 from mtn_edge.errors import UserError
+from mtn_edge.tokenizer import Tokenizer
+from mtn_edge.training.changes import require_same
 from mtn_edge.training.state import PARTIAL, STATE, TrainingState, load_state
 
 METRICS = "metrics.jsonl"
+TOKENIZER = "tokenizer.json"
+LOCK = "lock"
 _FINISHED = "finished"
-_OURS = {STATE, PARTIAL, METRICS, _FINISHED}
+_OURS = {STATE, PARTIAL, METRICS, TOKENIZER, LOCK, _FINISHED}
 
 
 class Workplace:
-    """Where the run for one output lives.
+    """Where the run for one output lives; as a context, nobody else's while it lasts.
 
     Args:
         output: the checkpoint to be.
@@ -31,6 +39,25 @@ class Workplace:
     def __init__(self, output: Path) -> None:
         self.output = output
         self.folder = output.parent / f".{output.name}.training"
+        self._lock: int | None = None
+
+    def __enter__(self) -> Workplace:
+        """Takes the lock where an earlier run left a folder.
+
+        Raises:
+            UserError: another run holds it.
+        """
+        if self.folder.is_dir():
+            self._take_lock()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Lets go of the lock; the end of the process does the same."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def find(self, run: dict[str, Any], *, resume: bool, force: bool) -> TrainingState | None:
         """Looks for an interrupted run, before anything is written or removed.
@@ -50,7 +77,7 @@ class Workplace:
         folders.refuse_overwrite(self.output, force=force)
         state = load_state(self.folder) if resume else None
         if state is not None:
-            _require_same(state.run, run)
+            require_same(state.run, run)
             return state
         if not resume and not force and (self._has_state or self._is_whole):
             raise UserError(
@@ -60,11 +87,18 @@ class Workplace:
             )
         return None
 
-    def make(self) -> None:
-        """Makes the folder for a new run, in place of what an earlier one left."""
-        self._clear()
+    def make(self, tokenizer: Tokenizer) -> None:
+        """Makes the folder for a new run, in place of what an earlier one left.
+
+        Args:
+            tokenizer: the dataset's; the run keeps it, whatever becomes of the dataset meanwhile.
+        """
         try:
-            self.folder.mkdir(parents=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if self._lock is None:
+                self._take_lock()
+            self._clear()
+            tokenizer.save(self.folder / TOKENIZER)
         except OSError as error:
             raise UserError(
                 f"`{self.folder}` cannot be written ({error.strerror})",
@@ -85,8 +119,13 @@ class Workplace:
         if not (self.output / folders.MANIFEST).is_file():
             return False
         folders.read_manifest(self.output, "checkpoint")
-        self._clear()
+        self._remove()
         return True
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing is left to train; looks, and changes nothing."""
+        return not self._has_state and (self._is_whole or (self.output / folders.MANIFEST).is_file())
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Rewrites `metrics.jsonl`, for people who watch a run."""
@@ -104,7 +143,7 @@ class Workplace:
         folders.refuse_overwrite(self.output, force=force)
         (self.folder / STATE).unlink()
         self._publish(force=force)
-        self._clear()
+        self._remove()
 
     @property
     def _has_state(self) -> bool:
@@ -117,37 +156,47 @@ class Workplace:
     def _publish(self, *, force: bool) -> None:
         folders.publish(self.folder / _FINISHED, self.output, force=force)
 
+    def _take_lock(self) -> None:
+        while True:
+            handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(handle)
+                raise UserError(
+                    f"another `train` is at work on `{self.output}`",
+                    code="in-use",
+                    hint="wait for it, or choose another name with -o",
+                ) from error
+            # The run before may have removed the folder between the two calls: then the lock is worth nothing.
+            if (self.folder / LOCK).exists() and os.path.samestat(os.fstat(handle), (self.folder / LOCK).stat()):
+                self._lock = handle
+                return
+            os.close(handle)
+            self.folder.mkdir(parents=True, exist_ok=True)
+
     def _clear(self) -> None:
-        if not self.folder.exists():
-            return
-        strangers = sorted(entry.name for entry in self.folder.iterdir() if entry.name not in _OURS)
+        """Removes all but the lock."""
+        entries = sorted(self.folder.iterdir())
+        strangers = [entry.name for entry in entries if entry.name not in _OURS]
         if strangers:
             raise UserError(
                 f"`{self.folder}` holds `{strangers[0]}`, which mtn-edge did not write, so it is not removed",
                 code="not-ours",
                 hint="choose another name with -o, or remove it yourself",
             )
-        shutil.rmtree(self.folder)
+        for entry in entries:
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != LOCK:
+                entry.unlink()
+
+    def _remove(self) -> None:
+        if self.folder.exists():
+            self._clear()
+            shutil.rmtree(self.folder)
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     """Writes one JSON object a line."""
     path.write_text("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows), encoding="utf-8")
-
-
-def _require_same(before: dict[str, Any], now: dict[str, Any]) -> None:
-    if before["dataset"] != now["dataset"]:
-        raise UserError(
-            "the interrupted run was training on another dataset",
-            code="other-run",
-            hint="name that dataset, or start anew with --force",
-        )
-    for section, settings in now["config"].items():
-        for key, value in settings.items():
-            was = before["config"][section].get(key)
-            if was != value:
-                raise UserError(
-                    f"`{section}.{key}` was {was!r} in the interrupted run and is {value!r} now",
-                    code="other-run",
-                    hint="give the same settings, or start anew with --force",
-                )
