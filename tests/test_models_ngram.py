@@ -117,14 +117,17 @@ def test_every_distribution_sums_to_one_however_much_is_pruned(
 
 
 @settings(max_examples=25, deadline=None)
-@given(queries_strategy, st.integers(0, 5))
-def test_size_is_said_beforehand_and_what_is_kept_has_its_contexts(queries: list[list[int]], step: int) -> None:
+@given(queries_strategy, st.integers(0, 5), st.integers(0, 3))
+def test_size_is_said_beforehand_and_what_is_kept_has_its_contexts(
+    queries: list[list[int]], step: int, spare: int
+) -> None:
     least = next(each for number, each in enumerate(cut_offs()) if number == step)
     grams = count_grams(*flat(queries))
-    model = estimate(grams, V, least)
-    assert model.nbytes == size(grams, V, least)
-    for order, needed, level in zip(grams[1:], least, model.levels, strict=True):
-        assert len(level.tokens) == (order.raw >= needed).sum()
+    spare = min(spare, int((grams[1 + least.index(max(least))].raw == max(least) - 1).sum()))
+    model = estimate(grams, V, least, spare)
+    assert model.nbytes == size(grams, V, least, spare)
+    for place, (order, needed, level) in enumerate(zip(grams[1:], least, model.levels, strict=True)):
+        assert len(level.tokens) == (order.raw >= needed).sum() + spare * (place == least.index(max(least)))
     # Every kept gram is found by walking along its tokens.
     kept = grams[3].keys[grams[3].raw >= least[2]]
     for key in kept.tolist():
@@ -145,14 +148,27 @@ def test_fit_takes_the_weakest_cut_off_that_fits() -> None:
     assert least == (1, 1, 1)
     sizes = [size(grams, V, each) for each, _ in zip(cut_offs(), range(12), strict=False)]
     assert sizes == sorted(sizes, reverse=True)
-    model, least = fit(grams, V, whole.nbytes - 1)
-    assert least == (1, 1, 2)
-    assert model.nbytes < whole.nbytes
     model, least = fit(grams, V, sizes[6])
     assert model.nbytes == sizes[6]
+    # Between two steps, what fits of the one more frequent order is kept, the highest shares first.
+    for most in (whole.nbytes - 1, sizes[1] + 10, sizes[3] - 1, sizes[4] + 7):
+        model, least = fit(grams, V, most)
+        assert most - 5 < model.nbytes <= most
+        assert size(grams, V, least) <= model.nbytes
+    model, least = fit(grams, V, whole.nbytes - 1)
+    assert least == (1, 1, 2)
+    assert len(model.levels[2].tokens) == len(whole.levels[2].tokens) - 1
     smallest, _ = fit(grams, V, 1)  # nothing but single tokens is left
     assert all(not len(level.tokens) for level in smallest.levels)
     assert smallest.distribution(smallest.start[0].tolist()) == pytest.approx(smallest.unigram)
+
+
+@settings(max_examples=25, deadline=None)
+@given(queries_strategy, st.integers(150, 2500), st.lists(st.integers(3, V - 1), max_size=4))
+def test_whatever_the_bytes_distributions_sum_to_one(queries: list[list[int]], most: int, before: list[int]) -> None:
+    model, _ = fit(count_grams(*flat(queries)), V, most)
+    chance = model.distribution(context_of(model, before)[0].tolist())
+    assert chance.sum() == pytest.approx(1, abs=1e-5)
 
 
 def test_frequent_grams_outlive_rare_ones_and_probabilities_stay_near() -> None:

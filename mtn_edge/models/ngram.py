@@ -205,11 +205,11 @@ def cut_offs() -> Iterator[tuple[int, int, int]]:
         least += 1
 
 
-def size(grams: list[Grams], vocab_size: int, least: tuple[int, ...]) -> int:
+def size(grams: list[Grams], vocab_size: int, least: tuple[int, ...], spare: int = 0) -> int:
     """Bytes that `estimate` would store."""
     rows, stored = vocab_size, vocab_size * 4
-    for order, needed in zip(grams[1:], least, strict=False):
-        kept = int((order.raw >= needed).sum())
+    for number, (order, needed) in enumerate(zip(grams[1:], least, strict=True)):
+        kept = int((order.raw >= needed).sum()) + spare * (number == _last_cut(least))
         stored += 2 * rows + 3 * kept + 4 * _CODES
         rows = kept
     return stored
@@ -218,34 +218,54 @@ def size(grams: list[Grams], vocab_size: int, least: tuple[int, ...]) -> int:
 def fit(grams: list[Grams], vocab_size: int, max_bytes: int | None = None) -> tuple[NGram, tuple[int, ...]]:
     """The n-gram with the weakest of `cut_offs` that stores `max_bytes` at most, and those cut-offs.
 
-    When not even single tokens fit, single tokens are what comes out.
+    Where some of what the last step cut fits too, it is kept, the highest shares first. When not even single tokens
+    fit, single tokens are what comes out.
     """
     most = max(int(order.raw.max(initial=0)) for order in grams)
-    for least in cut_offs():
-        if max_bytes is None or size(grams, vocab_size, least) <= max_bytes or least[0] > most:
-            return estimate(grams, vocab_size, least), least[: len(grams) - 1]
+    for cut_off in cut_offs():
+        least = cut_off[: len(grams) - 1]
+        left = 0 if max_bytes is None else max_bytes - size(grams, vocab_size, least)
+        if left >= 0 or least[0] > most:
+            each = size(grams, vocab_size, least, 1) - size(grams, vocab_size, least)
+            return estimate(grams, vocab_size, least, max(0, left // each)), least
     raise AssertionError("there is always a next cut-off")
 
 
-def estimate(grams: list[Grams], vocab_size: int, least: tuple[int, ...] = (1, 1, 1)) -> NGram:
+def _last_cut(least: tuple[int, ...]) -> int:
+    """Which of the cut-offs was raised last, by the order of `cut_offs`: the lowest of the highest."""
+    return least.index(max(least))
+
+
+def _kept(grams: list[Grams], least: tuple[int, ...], spare: int) -> list[NDArray[np.bool_]]:
+    """Which grams of orders 2, 3, ... are kept: with each, what it begins and ends with."""
+    kept = [order.raw >= needed for order, needed in zip(grams[1:], least, strict=True)]
+    place = _last_cut(least)
+    order = grams[1 + place]
+    cut = np.flatnonzero(order.raw == least[place] - 1)
+    kept[place][cut[np.argsort(-_shares(order)[cut], kind="stable")[:spare]]] = True
+    return kept
+
+
+def estimate(grams: list[Grams], vocab_size: int, least: tuple[int, ...] | None = None, spare: int = 0) -> NGram:
     """The n-gram of counted grams.
 
     Args:
         grams: what `count_grams` counted.
         vocab_size: V, at most 65,536.
-        least: occurrences that a gram of order 2, 3, ... needs to be kept; never falling.
+        least: occurrences that a gram of order 2, 3, ... needs to be kept; never falling. None keeps all.
+        spare: how many are kept of those that miss one occurrence, in the order of which `least` was raised last.
 
     Raises:
         ValueError: V is too large, or `least` falls.
     """
     if vocab_size > MOST_TOKENS:
         raise ValueError(f"`vocab_size` must be at most {MOST_TOKENS}, got {vocab_size}")
+    least = (1,) * (len(grams) - 1) if least is None else least
     if list(least) != sorted(least):
         raise ValueError(f"`least` must not fall from one order to the next, got {least}")
     levels = []
     contexts = np.arange(vocab_size, dtype=np.uint64)
-    for order, needed in zip(grams[1:], least, strict=False):
-        kept = order.raw >= needed
+    for order, kept in zip(grams[1:], _kept(grams, least, spare), strict=True):
         row = np.searchsorted(contexts, order.keys[kept] >> np.uint64(_BITS))
         last = (order.keys[kept] & np.uint64(MOST_TOKENS - 1)).astype(np.uint16)
         sizes = np.bincount(row, minlength=len(contexts)).astype(np.uint16)

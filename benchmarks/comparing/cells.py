@@ -1,0 +1,179 @@
+"""A cell: one system on one corpus, trained with one seed where it is trained, with its answers to all questions.
+
+What a cell found lies in two files, written when it is whole: `NAME.json` (size, training) and `NAME.npz` (the rank of
+every question and the like). A cell that was killed goes on from its saved training state.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from comparing.corpora import Corpus
+from export.graphs import build_graphs
+from mtn_edge.config import Config, ModelConfig, override, preset
+from mtn_edge.data.dataset import Dataset
+from mtn_edge.evaluation.protocol import TASKS, Answers, Questions, Task, ask, draw_questions
+from mtn_edge.evaluation.run import make_baselines, open_ceiling
+from mtn_edge.evaluation.systems import CEILING, Model, System
+from mtn_edge.models.build import count_parameters, match_parameters
+from mtn_edge.runtime.blocklist import Blocklist
+from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.engine import OnnxEngine
+from mtn_edge.runtime.search import Decoding
+from mtn_edge.runtime.suggester import Suggester
+from mtn_edge.training.checkpoint import load_checkpoint
+from mtn_edge.training.run import train_model
+from quantize.plan import uniform_plan
+
+NETWORKS = ("mtn", "transformer", "seq2seq", "hred", "tail-lstm")
+BASELINES = ("mpc", "mpc+terms", "adj", "mcg", "ngram", "ngram+copy")
+QUESTIONS_SEED = 1
+"""All systems are asked the same."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the table."""
+
+    corpus: str
+    system: str
+    seed: int | None
+    """None where nothing is drawn."""
+
+    @property
+    def name(self) -> str:
+        """How its files are called."""
+        return self.system if self.seed is None else f"{self.system}-{self.seed}"
+
+    def is_done(self, work: Path) -> bool:
+        """Whether both files are there."""
+        return all((self.folder(work) / f"{self.name}.{kind}").is_file() for kind in ("json", "npz"))
+
+    def folder(self, work: Path) -> Path:
+        """Where they lie."""
+        return work / self.corpus / "cells"
+
+
+def cells_of(corpus: Corpus, seeds: int) -> list[Cell]:
+    """All cells of a corpus, the first seed of every network before the second."""
+    names = [*BASELINES, *([CEILING] if corpus.simulated else [])]
+    cells = [Cell(corpus.name, name, None) for name in names]
+    return cells + [Cell(corpus.name, name, seed) for seed in range(1, seeds + 1) for name in NETWORKS]
+
+
+def config_of(corpus: Corpus, arch: str, vocab_size: int) -> Config:
+    """The settings of a network with as many parameters as the MTN of the tiny preset has."""
+    config = override(preset("tiny", arch), corpus.settings_of(arch))
+    target = count_parameters(_with_vocabulary(preset("tiny").model, vocab_size))
+    return Config(model=match_parameters(_with_vocabulary(config.model, vocab_size), target), train=config.train)
+
+
+def questions_of(corpus: Corpus, data: Dataset) -> dict[Task, Questions]:
+    """What every system is asked on a corpus."""
+    sessions, popular = data.sessions("test"), {query for query, _ in data.popularity()}
+    return {
+        task: draw_questions(sessions, task, popular=popular, max_queries=corpus.asked, seed=QUESTIONS_SEED)
+        for task in TASKS
+    }
+
+
+def run_cell(cell: Cell, corpus: Corpus, work: Path) -> None:
+    """Makes the system, asks it everything, writes both files."""
+    data = Dataset.open(corpus.dataset(work))
+    began = time.monotonic()
+    if cell.seed is not None:
+        system, about = _train(cell, corpus, data, work)
+    else:
+        system, about = _make(cell, corpus, data, work)
+    made = time.monotonic()
+    questions = questions_of(corpus, data)
+    answers = {task: ask(system, asked, progress=lambda _: None) for task, asked in questions.items()}
+    about |= {"making_s": round(made - began, 1), "asking_s": round(time.monotonic() - made, 1)}
+    _write(cell, work, answers, about)
+
+
+def load_cell(cell: Cell, work: Path) -> tuple[dict[Task, Answers], dict[str, Any]]:
+    """What a cell found: its answers to each task, and the facts about it."""
+    file = cell.folder(work) / f"{cell.name}.npz"
+    about = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+    with np.load(file) as stored:
+        answers = {task: _unpack(task, stored) for task in TASKS}
+    return answers, about
+
+
+def _with_vocabulary(model: ModelConfig, vocab_size: int) -> ModelConfig:
+    return ModelConfig(**{**asdict(model), "vocab_size": vocab_size})
+
+
+def _train(cell: Cell, corpus: Corpus, data: Dataset, work: Path) -> tuple[System, dict[str, Any]]:
+    config = config_of(corpus, cell.system, len(data.tokenizer))
+    checkpoint = work / corpus.name / "checkpoints" / cell.name
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    config = override(config, [f"train.seed={cell.seed}"])
+    report = train_model(data.path, checkpoint, config=config, device="cpu", resume=True)
+    torch.set_num_threads(1)
+    about = {"parameters": report["parameters"], "bytes": report["parameters"], "training": report}
+    about["curve"] = [json.loads(line) for line in (checkpoint / "metrics.jsonl").read_text().splitlines()]
+    return lowered(checkpoint), about
+
+
+def lowered(checkpoint: Path) -> Model:
+    """A checkpoint as float32 graphs: what PyTorch computes (`quantize` holds them against it), several times faster."""
+    loaded = load_checkpoint(checkpoint)
+    model = loaded.config.model
+    state = {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()}
+    with tempfile.TemporaryDirectory() as folder:
+        build_graphs(state, model, uniform_plan("fp32")).save(Path(folder))
+        engine = OnnxEngine(Path(folder), asdict(model))
+    decoding = Decoding(max_steps=model.max_tokens + 1)
+    return Model(
+        Suggester(
+            engine=engine,
+            tokenizer=loaded.tokenizer,
+            completions=Completions(()),
+            blocklist=Blocklist(),
+            decoding=decoding,
+        )
+    )
+
+
+def _make(cell: Cell, corpus: Corpus, data: Dataset, work: Path) -> tuple[System, dict[str, Any]]:
+    """A baseline, an n-gram within the bytes of the int8 MTN, or the oracle."""
+    oracle = corpus.oracle(work)
+    if cell.system == CEILING and oracle is not None:
+        system = open_ceiling(oracle, data)[CEILING]
+    else:
+        limit = count_parameters(config_of(corpus, "mtn", len(data.tokenizer)).model)
+        system = make_baselines([cell.system], data, limit)[cell.system]
+    return system, {"bytes": system.nbytes}
+
+
+def _write(cell: Cell, work: Path, answers: dict[Task, Answers], about: dict[str, Any]) -> None:
+    folder = cell.folder(work)
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = {
+        f"{task}.{field.name}": np.array(value)
+        for task, given in answers.items()
+        for field in fields(given)
+        if (value := getattr(given, field.name)) is not None
+    }
+    for name, save in (("npz", arrays), ("json", about)):
+        partial = folder / f".{cell.name}.partial.{name}"
+        if name == "npz":
+            np.savez_compressed(partial, **save)
+        else:
+            partial.write_text(json.dumps(save), encoding="utf-8")
+        partial.replace(folder / f"{cell.name}.{name}")
+
+
+def _unpack(task: Task, stored: Any) -> Answers:
+    found = {field.name: stored.get(f"{task}.{field.name}") for field in fields(Answers)}
+    return Answers(**found | {"best": found["best"].tolist()})

@@ -1,0 +1,115 @@
+"""The corpora of the quality table: made once, by the product's own commands.
+
+A corpus also says how networks are trained on it. The settings were chosen on its validation split, the learning rate
+for each architecture apart.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared" / "data"
+"""Where the real corpora lie; they are not part of the project."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One corpus, and how its networks are trained."""
+
+    name: str
+    title: str
+    about: str
+    logs: tuple[str, ...] = ()
+    """Files under `SHARED`; none for the simulator."""
+    simulated: int = 0
+    """Sessions that the simulator draws."""
+    vocab_size: int = 4096
+    """Tokens at most."""
+    settings: tuple[str, ...] = ()
+    """`--set` of every network."""
+    own_settings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """`--set` of one architecture, after those."""
+    asked: int = 2000
+    """Queries asked about at most in each task."""
+
+    @property
+    def available(self) -> bool:
+        """Whether its logs are at hand."""
+        return all((SHARED / log).is_file() for log in self.logs)
+
+    def dataset(self, work: Path) -> Path:
+        """Its dataset, made in `work` when it is not there."""
+        folder = work / self.name
+        dataset = folder / "dataset"
+        if not (dataset / "manifest.json").is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            logs, form = [str(SHARED / log) for log in self.logs], "sessions"
+            if self.simulated:
+                logs, form = [str(folder / "log.tsv")], "aol"
+                _run("data", "synth", "-o", logs[0], "--sessions", str(self.simulated), "--seed", "5", "--force")
+            size = ["--vocab-size", str(self.vocab_size)]
+            _run(
+                *("data", "prepare", *logs, "-o", str(dataset), "--format", form, "--min-users", "1", *size, "--force")
+            )
+        return dataset
+
+    def oracle(self, work: Path) -> Path | None:
+        """The file of the simulator's posteriors; None for a real corpus."""
+        return work / self.name / "log.oracle.jsonl" if self.simulated else None
+
+    def settings_of(self, arch: str) -> list[str]:
+        """What a network of one architecture is trained with."""
+        return [*self.settings, *self.own_settings.get(arch, ())]
+
+
+CORPORA = {
+    corpus.name: corpus
+    for corpus in (
+        Corpus(
+            name="simulator",
+            title="Simulator",
+            about="simulated sessions, whose highest possible figures are known",
+            simulated=400_000,
+            settings=(
+                *("train.epochs=1", "train.label_smoothing=0", "model.dropout=0"),
+                *("train.validate_every=1000", "train.patience=100"),
+            ),
+        ),
+        Corpus(
+            name="msmarco",
+            title="MS MARCO conversational",
+            about="3,053 sessions of web queries",
+            logs=("msmarco_conv_dev_questions/sessions.tsv",),
+            settings=("model.dropout=0.3",),
+        ),
+        Corpus(
+            name="sgd",
+            title="SGD user turns",
+            about="17,193 sessions of what people type to an assistant; all files, split anew by session",
+            logs=tuple(f"sgd_user_turns/{part}.tsv" for part in ("train", "dev", "test")),
+            settings=("train.epochs=3", "model.dropout=0.1", "train.validate_every=500"),
+            asked=600,
+        ),
+    )
+}
+
+
+def quick(corpus: Corpus) -> Corpus:
+    """The corpus for a look in a few minutes: hardly trained, hardly asked."""
+    small = ("train.epochs=1", "train.time_budget=30")
+    return replace(
+        corpus,
+        name=f"{corpus.name}-quick",
+        simulated=min(corpus.simulated, 10_000),
+        settings=(*corpus.settings, *small),
+        own_settings={},
+        asked=100,
+    )
+
+
+def _run(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "mtn_edge", *arguments], check=True, stdout=subprocess.DEVNULL)  # noqa: S603
