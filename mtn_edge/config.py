@@ -106,7 +106,7 @@ class TrainConfig:
     """The result: the validation loss, or MRR@10 of suggestions and completions as the beam search finds them."""
     valid_queries: int = 4000
     """Queries of the validation split that are scored, at most."""
-    mrr_queries: int = 200
+    mrr_queries: int = 100
     """Queries of the validation split that MRR@10 is measured on, each with nothing typed and half typed."""
     seed: int = 1
     """Seed of weights, order and dropout."""

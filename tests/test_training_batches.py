@@ -84,7 +84,7 @@ def test_every_query_is_predicted_once_from_its_context(
 
 
 def test_the_tensors_of_a_small_session() -> None:
-    source, target_in, target_out, user = next(make([["abcde", "x"]]).stream(1, 0))
+    source, target_in, target_out, _ = next(make([["abcde", "x"]]).stream(1, 0))
     a, b, c, d, e, x = (ord(letter) for letter in "abcdex")
     assert source.tolist() == [[[BOS, PAD, PAD, PAD], [b, c, d, e]]]
     assert target_in.tolist() == [[[BOS, a, b, c, d], [BOS, x, PAD, PAD, PAD]]]

@@ -126,7 +126,7 @@ def test_no_process_outlives_the_first_one(tiny_dataset: Path, tmp_path: Path, h
     else:
         process.kill()
     _, words = process.communicate(timeout=60)
-    gone, alive = psutil.wait_procs(children, timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
     if how == signal.SIGINT:
         assert process.returncode == 130

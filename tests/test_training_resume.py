@@ -216,3 +216,30 @@ def test_ctrl_c_saves_the_state_and_says_how_to_go_on(
     assert status == 0
     assert words.startswith(f"resuming at step {step}\n")
     assert weights(output) == weights(unbroken)
+
+
+@pytest.mark.slow
+def test_the_public_command_killed_at_twenty_random_moments(tiny_dataset: Path, unbroken: Path, tmp_path: Path) -> None:
+    """Each part is killed up to a second after its imports; whatever gets to its end in between is compared."""
+    kills = finished = 0
+    while kills < 20:
+        output = tmp_path / f"checkpoint-{finished}"
+        began = len(metrics(workplace(output)))
+        with subprocess.Popen(
+            command(tiny_dataset, output, "--resume"), env=ENVIRONMENT, stderr=subprocess.PIPE
+        ) as run:
+            assert run.stderr is not None
+            run.stderr.readline()  # when everything is imported it says where it goes on
+            try:
+                run.wait(random.uniform(0, 1.0))
+            except subprocess.TimeoutExpired:
+                run.kill()
+                kills += 1
+            assert run.wait() in (0, -signal.SIGKILL)
+        if output.exists() and not workplace(output).exists():
+            assert weights(output) == weights(unbroken)
+            finished += 1
+        assert output.exists() or len(metrics(workplace(output))) >= began
+    resumed = subprocess.run(command(tiny_dataset, output, "--resume"), env=ENVIRONMENT, capture_output=True)
+    assert resumed.returncode == 0, resumed.stderr
+    assert weights(output) == weights(unbroken)

@@ -42,7 +42,7 @@ def find_inputs(name: str, *, data: Path | None, checkpoint: Path | None, bundle
         checkpoint: a trained model of that preset.
         bundle: the int8 bundle of that very checkpoint.
     """
-    data = data or _dataset()
+    data = data or find_dataset()
     home = WORK / name
     if checkpoint is None:
         checkpoint = home / "checkpoint"
@@ -63,7 +63,8 @@ def find_inputs(name: str, *, data: Path | None, checkpoint: Path | None, bundle
     return Inputs(name, data, checkpoint, bundle, tail)
 
 
-def _dataset() -> Path:
+def find_dataset() -> Path:
+    """The dataset that all benchmarks share, made where it is missing."""
     place = WORK / "dataset"
     if place.exists():
         return place

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Sequence
 
 from mtn_edge.decoding.torch_engine import TorchEngine
@@ -43,11 +42,14 @@ class RankingSample:
 
 def _session_ranks(search: Search, session: Sequence[str]) -> list[int]:
     """Rank of each query with nothing typed and with its first half typed; 0 where it is not found."""
-    ranks, state = [], search.engine.start()
-    for query in itertools.islice(session, search.engine.max_queries + 1):
+    ranks: list[int] = []
+    engine = search.engine
+    state = engine.start()
+    for number, query in enumerate(session[: engine.max_queries + 1]):
+        if number:
+            state = engine.append(search.tokenizer.encode(session[number - 1])[-engine.max_tokens :], state)
         for typed in ["", query[: len(query) // 2]][: len(query)]:  # one character has no half
             found = search.endings(state, typed, LIST)
             texts = [typed + ending.text for ending in found.endings[:LIST]] if found else []
             ranks.append(texts.index(query) + 1 if query in texts else 0)
-        state = search.engine.append(search.tokenizer.encode(query)[-search.engine.max_tokens :], state)
     return ranks

@@ -14,6 +14,7 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from mtn_edge.data.batches import Batch
@@ -73,7 +74,7 @@ class Watch(pl.Callback):
         self._average: Average | None = None
         self._loss: Tensor | float = state.progress.train_loss
         self._step_loss: Tensor | float = 0.0
-        self._before = state.progress.seconds - (time.monotonic() - began)
+        self._began = began - state.progress.seconds
         self._clock = self._saved = self._measured = time.monotonic()
         self._measured_queries = state.progress.queries
         self._validation_seconds: float | None = None
@@ -106,14 +107,14 @@ class Watch(pl.Callback):
     ) -> None:
         """Counts the step, when it is one, and does what is due after it."""
         settings = _module(module).train_config
-        self._step_loss = self._step_loss + outputs["loss"].double() / settings.accumulate
+        self._step_loss = self._step_loss + outputs["loss"].double()  # divided by `accumulate` already
         if (batch_idx + 1) % settings.accumulate:
             return
         progress, step = self.progress, self.progress.step + 1
-        stop, late = self._share_step(module, settings.time_budget)
         progress.step = step
         progress.queries += batch.queries
         progress.train_tokens += batch.tokens
+        stop, late = self._share_step(module, settings.time_budget)
         self._loss, self._step_loss = self._loss + self._step_loss * batch.tokens, 0.0
         if self._average is not None:
             self._average.update(step)
@@ -142,7 +143,7 @@ class Watch(pl.Callback):
         if needed is None:  # to score a query takes less time than to learn from it
             rate = (now - self._clock) / max(1, self.progress.queries - self._measured_queries)
             needed = rate * sum(int((batch.target_in[:, :, 0] != PAD).sum()) for batch in self._valid)
-        return self._before + now + needed + SPARE_SECONDS >= budget
+        return now - self._began + needed + SPARE_SECONDS >= budget
 
     def _validate_and_save(self, trainer: pl.Trainer, module: TrainingModule, *, late: bool) -> None:
         """What the first process finds decides for all."""
@@ -243,7 +244,10 @@ class Watch(pl.Callback):
 
 @contextmanager
 def stop_on_interrupt(watch: Watch) -> Iterator[None]:
-    """Ctrl-C ends the run after the step it came in; a second one ends it at once, with the last saved state."""
+    """Ctrl-C ends the run after the step it came in; a second one ends it at once, with the last saved state.
+
+    So does SIGTERM, by which a job is told to make room.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         if watch.interrupted:
@@ -256,6 +260,8 @@ def stop_on_interrupt(watch: Watch) -> Iterator[None]:
     before = signal.signal(signal.SIGINT, handle)
     try:
         yield
+    except SIGTERMException as error:  # Lightning has waited for the end of the step
+        raise interrupted_run("before its state was saved again") from error
     finally:
         signal.signal(signal.SIGINT, before)
 
