@@ -1,5 +1,6 @@
 import math
 import random
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,6 +21,7 @@ class Script:
     """A system that answers from a table (session so far, prefix) and writes down what it was asked."""
 
     nbytes = None
+    settings: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, answers: dict[tuple[tuple[str, ...], str], list[str]], log_probability: float | None = None):
         self.answers = answers

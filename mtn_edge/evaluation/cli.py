@@ -88,10 +88,11 @@ def evaluate(
         prepare_page(report, force=force)
     data = Dataset.open(dataset)
     opened, notes = open_models(paths, data, [*chosen, CEILING])
-    for note in notes:
-        console.say(f"note: {note}")
     limit = smallest_bundle(paths) if baseline_mb is None else round(baseline_mb * 1e6)
     systems: dict[str, System] = make_baselines(chosen, data, limit)
+    notes += [f"{name} is set to {dict(system.settings)}" for name, system in systems.items() if system.settings]
+    for note in notes:
+        console.say(f"note: {note}")
     systems |= opened
     if oracle is not None:
         systems |= open_ceiling(oracle, data)
