@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from export.graph_builder import FLOAT, GraphBuilder
+from export.graph_builder import FLOAT, INT64, GraphBuilder
 from export.graph_layers import Layers, filled, zeros
 from mtn_edge.config import ModelConfig
 from mtn_edge.runtime.engine import IMPOSSIBLE
@@ -33,7 +33,10 @@ def build_history(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     ended = graph.node("Unsqueeze", graph.input("session_summary", FLOAT, [d]), graph.integers(0))
     end = graph.integers(np.iinfo(np.int64).max)
     joined = graph.node("Concat", before, ended, axis=0)
-    earlier = graph.node("Slice", joined, graph.integers(-longest), end, graph.integers(0))  # [s', d]
+    # Of more than it holds the older half is forgotten at once.
+    full = graph.node("Greater", graph.node("Shape", joined, start=0, end=1), graph.integers(longest))
+    forgotten = graph.node("Mul", graph.node("Cast", full, to=INT64), graph.integers(max(1, longest // 2)))
+    earlier = graph.node("Slice", joined, forgotten, end, graph.integers(0))  # [s', d]
     count = graph.node("Shape", earlier, start=0, end=1)
     # The newest session has the last position.
     first = graph.node("Sub", graph.integers(longest), count)

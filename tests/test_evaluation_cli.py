@@ -47,7 +47,7 @@ def test_json_is_the_contract(run: Run, tiny_dataset: Path, tiny_bundle: Path, t
     for task, systems in document.items():
         assert list(systems) == ["mpc", "bundle", "checkpoint"]
         for name, figures in systems.items():
-            assert set(figures) == MEASURES | {"n", "ci95", "slices", "protocol", "bytes", "against"}
+            assert set(figures) == MEASURES | {"n", "ci95", "slices", "protocol", "bytes", "against", "settings"}
             given = {measure for measure in MEASURES if figures[measure] is not None}
             assert given == RANKED | OF_TASK[task] | (set() if name == "mpc" else LIKELIHOOD)
             assert set(figures["ci95"]) == given - {"bleu_precisions"}
@@ -89,6 +89,8 @@ def test_baselines_alone(run: Run, tiny_dataset: Path, tiny_bundle: Path) -> Non
         assert all(figures[name]["bytes"] > 0 for name in names)
         assert figures["mpc"]["against"] is None
         assert {figures[name]["against"]["system"] for name in names[1:]} == {"mpc"}
+        assert figures["ngram"]["settings"] == {"cut_offs": [1, 1, 1]}
+        assert len(figures["ngram+copy"]["settings"]["copy_shares"]) == 3
         with_chance = [name for name in names if figures[name]["perplexity"] is not None]
         assert with_chance == ["ngram", "ngram+copy"]
     # These sessions stay with one place: what followed, and what the session holds, beat popularity.

@@ -38,7 +38,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def model(tokenizer: Tokenizer) -> NGram:
-    return estimate_ngram(SESSIONS, tokenizer, None)
+    return estimate_ngram(SESSIONS, tokenizer, None)[0]
 
 
 @pytest.fixture(scope="module")

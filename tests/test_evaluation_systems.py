@@ -42,7 +42,7 @@ def test_the_ceiling_counts_whole_queries_over_the_datasets_tokens() -> None:
     assert len(session.candidates("")) == 10
     assert session.log_probability("rome hotels") == (math.log(0.75), 3)
     questions = draw_questions([["rome", "rome hotels", "rome hotels"]], "suggest", popular=(), max_queries=9, seed=1)
-    figures = summarize(questions, ask(system, questions, progress=lambda _: None), seed=1)
+    figures = summarize(questions, [ask(system, questions, progress=lambda _: None)], seed=1)
     assert figures["mrr@10"] == pytest.approx((1 + 1 / 2) / 2)
     assert figures["perplexity"] == pytest.approx(math.exp(-(math.log(0.75) + math.log(0.25)) / 6))
     assert figures["nats_per_character"] == pytest.approx(-(math.log(0.75) + math.log(0.25)) / 24)

@@ -1,6 +1,7 @@
 """Three levels: a user's earlier sessions, in training as in decoding."""
 
 import dataclasses
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -9,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtn_edge.config import ModelConfig
+from mtn_edge.data.batches import Batches, TokenizedSessions
 from mtn_edge.models.build import build
 from mtn_edge.models.history import continuations
 from mtn_edge.models.mtn import MTN
 from mtn_edge.models.session_cache import SessionCache
+from mtn_edge.runtime.context import context_start
 from mtn_edge.tokenizer import BOS, EOS, PAD
 
-VOCAB, T, Q, SESSIONS = 30, 5, 4, 3
+VOCAB, T, Q, SESSIONS = 30, 5, 4, 4
 CONFIG = ModelConfig(
     vocab_size=VOCAB,
     d_model=16,
@@ -33,7 +36,15 @@ CONFIG = ModelConfig(
 )
 User = list[list[list[int]]]
 """Sessions of queries of tokens."""
-USER: User = [[[5, 6, 7], [8]], [[9, 10]], [[11], [12, 13], [14, 15, 16]], [[17]], [[18, 19], [20]]]
+USER: User = [
+    [[5, 6, 7], [8]],
+    [[9, 10]],
+    [[11], [12, 13], [14, 15, 16]],
+    [[17]],
+    [[18, 19], [20]],
+    [[21]],
+    [[22], [23]],
+]
 
 
 def make(**changes: object) -> MTN:
@@ -126,7 +137,7 @@ def test_a_later_session_moves_nothing_before_it() -> None:
         changed[j] = [*session[:-1], [29 for _ in session[-1]]]
         after, cached_after = states(MODEL, [changed]), steps(MODEL, changed)
         for i, queries in enumerate(before):
-            same = i <= j or i > j + SESSIONS
+            same = i <= j or j < context_start(i, SESSIONS)
             for n in range(len(queries) if i != j else len(queries) - 1):
                 assert torch.equal(after[i][n], queries[n]) == same
                 assert torch.equal(cached_after[i][n], cached[i][n]) == same
@@ -202,3 +213,41 @@ def test_a_model_learns_what_only_an_earlier_session_tells() -> None:
         learnt[levels] = float(loss.detach())
     assert learnt[3] < 0.3
     assert learnt[2] == pytest.approx(2.08, abs=0.3)  # ln 8: nothing to know
+
+
+@torch.no_grad()
+def test_batches_of_a_split_are_what_a_device_sees() -> None:
+    """Users of many sessions, some as long as the context: every loss of training is one of `Session`."""
+    generator = random.Random(1)
+    sessions = [
+        ["".join(generator.choices("abcdefgh", k=generator.randint(1, T))) for _ in range(generator.randint(1, Q))]
+        for _ in range(24)
+    ]
+    users = sorted(generator.choices(range(4), k=24))
+    encode = {letter: number for number, letter in enumerate("abcdefgh", start=EOS + 1)}
+
+    def encode_batch(texts: Sequence[str]) -> list[list[int]]:
+        return [[encode[letter] for letter in text] for text in texts]
+
+    expected: dict[tuple[int, ...], list[torch.Tensor]] = {}
+    for number in range(4):
+        user = [encode_batch(session) for session, owner in zip(sessions, users, strict=True) if owner == number]
+        for session, found in zip(user, steps(MODEL, user), strict=True):
+            for query, scored in zip(session, found, strict=True):
+                expected.setdefault(tuple(query), []).append(scored)
+    batches = Batches(
+        TokenizedSessions(sessions, encode_batch, users),
+        max_tokens=T,
+        max_queries=Q,
+        batch_queries=20,
+        max_sessions=SESSIONS,
+    )
+    count = 0
+    for batch_ in batches.stream(1, 0):
+        found = MODEL.logits(MODEL.states(batch_.source, batch_.target_in, batch_.user))
+        rows = [row[row != PAD].tolist() for row in batch_.target_in.flatten(0, 1)]
+        rows = [row for row in rows if row]
+        for row, scored in zip(rows, found.split([len(row) for row in rows]), strict=True):
+            assert any(torch.allclose(scored, right, rtol=0, atol=2e-5) for right in expected[tuple(row[1:])])
+            count += 1
+    assert count == sum(map(len, sessions))

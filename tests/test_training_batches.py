@@ -241,7 +241,7 @@ def test_context_sessions_are_read_whole_and_not_predicted() -> None:
     assert batch.user.tolist() == [0, 0, 0, 1, 1, 1]
     asked = (batch.target_in[:, :, 0] == BOS).any(dim=1).tolist()
     assert asked == [True, True, True, False, False, True]
-    assert all(int((row != PAD).sum()) == 1 + 4 for row in batch.source)
+    assert all(int((row != PAD).sum()) == 1 + 6 for row in batch.source)  # the last query too
 
 
 def test_with_two_levels_every_row_is_a_user() -> None:

@@ -126,7 +126,7 @@ def _train(cell: Cell, corpus: Corpus, data: Dataset, work: Path) -> tuple[Syste
 
 
 def lowered(checkpoint: Path) -> Model:
-    """A checkpoint as float32 graphs: what PyTorch computes (`quantize` holds them against it), several times faster."""
+    """A checkpoint as float32 graphs: they compute what PyTorch does (`quantize` checks that), several times faster."""
     loaded = load_checkpoint(checkpoint)
     model = loaded.config.model
     state = {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()}

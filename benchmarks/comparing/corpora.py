@@ -112,4 +112,4 @@ def quick(corpus: Corpus) -> Corpus:
 
 
 def _run(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "mtn_edge", *arguments], check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+    subprocess.run([sys.executable, "-m", "mtn_edge", *arguments], check=True, stdout=subprocess.DEVNULL)

@@ -29,7 +29,8 @@ class Batch(NamedTuple):
     """What a network reads and what its loss compares with."""
 
     source: Tensor
-    """[b, q, t] int64: the start query `<bos>`, then q_1 to q_(r-1), each its last `max_tokens` tokens."""
+    """[b, q, t] int64: the start query `<bos>`, then q_1 to q_(r-1), each its last `max_tokens` tokens. With three
+    levels [b, q + 1, t], q_r too: later sessions of the user read it."""
     target_in: Tensor
     """[b, q, u] int64: `<bos>`, then the first `max_tokens` tokens of q_1 to q_r; padding only where a query is none of
     the row's targets."""
@@ -153,7 +154,8 @@ class Batches:
         respell: Respell | None = None,
     ) -> None:
         self._spelling, self._respell = Spelling(sessions.tokens, sessions.query_offsets), respell
-        self._max_tokens, self._parts = max_tokens, parts
+        self._max_tokens, self._max_queries, self._parts = max_tokens, max_queries, parts
+        self._reads_last = max_sessions is not None
         self.windows = cut(sessions.session_offsets, max_queries)
         count = len(self.windows.first)
         if max_sessions is None:
@@ -236,10 +238,12 @@ class Batches:
         start, end = offsets[query], offsets[query + 1]
         read = np.minimum(end - start, self._max_tokens)
 
-        earlier = read[:, :-1] * real[:, 1:]  # the last query of a row is nobody's context
-        source = np.full((*real.shape, max(1, int(earlier.max(initial=1)))), PAD, dtype=np.int64)
+        # The last query of a row is nobody's context, unless a later session remembers it.
+        earlier = (read * real if self._reads_last else read[:, :-1] * real[:, 1:])[:, : self._max_queries]
+        q = earlier.shape[1]
+        source = np.full((len(real), q + 1, max(1, int(earlier.max(initial=1)))), PAD, dtype=np.int64)
         source[:, 0, 0] = BOS
-        source[:, 1:] = _padded(tokens, end[:, :-1] - read[:, :-1], earlier, source.shape[2])
+        source[:, 1:] = _padded(tokens, (end - read)[:, :q], earlier, source.shape[2])
 
         asked = real & (place >= rows.context[:, None])
         written = read * asked

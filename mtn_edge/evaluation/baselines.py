@@ -39,19 +39,20 @@ class Evidence:
         return self.dataset.sessions("train")
 
     @cached_property
-    def ngram(self) -> NGram:
-        """The n-gram of the training split."""
+    def ngram(self) -> tuple[NGram, tuple[int, ...]]:
+        """The n-gram of the training split, and its cut-offs."""
         return estimate_ngram(self.sessions, self.dataset.tokenizer, self.max_bytes)
 
 
 def _ngram(evidence: Evidence) -> System:
-    return ngram_system(evidence.ngram, evidence.dataset.tokenizer)
+    model, cut_offs = evidence.ngram
+    return ngram_system(model, evidence.dataset.tokenizer, cut_offs=cut_offs)
 
 
 def _ngram_and_copying(evidence: Evidence) -> System:
-    tokenizer = evidence.dataset.tokenizer
-    shares = choose_shares(evidence.ngram, evidence.dataset.sessions("valid"), tokenizer)
-    return ngram_system(evidence.ngram, tokenizer, shares)
+    (model, cut_offs), tokenizer = evidence.ngram, evidence.dataset.tokenizer
+    shares = choose_shares(model, evidence.dataset.sessions("valid"), tokenizer)
+    return ngram_system(model, tokenizer, shares, cut_offs)
 
 
 BASELINES: dict[str, Callable[[Evidence], System]] = {

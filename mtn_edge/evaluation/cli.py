@@ -67,7 +67,7 @@ def evaluate(
     from mtn_edge.data.dataset import Dataset
     from mtn_edge.evaluation.baselines import parse_names
     from mtn_edge.evaluation.protocol import TASKS
-    from mtn_edge.evaluation.report import words, write_report
+    from mtn_edge.evaluation.report import sections_of, words, write_report
     from mtn_edge.evaluation.run import evaluate_systems, make_baselines, open_ceiling, open_models, smallest_bundle
     from mtn_edge.evaluation.systems import CEILING
 
@@ -88,10 +88,11 @@ def evaluate(
         prepare_page(report, force=force)
     data = Dataset.open(dataset)
     opened, notes = open_models(paths, data, [*chosen, CEILING])
-    for note in notes:
-        console.say(f"note: {note}")
     limit = smallest_bundle(paths) if baseline_mb is None else round(baseline_mb * 1e6)
     systems: dict[str, System] = make_baselines(chosen, data, limit)
+    notes += [f"{name} is set to {dict(system.settings)}" for name, system in systems.items() if system.settings]
+    for note in notes:
+        console.say(f"note: {note}")
     systems |= opened
     if oracle is not None:
         systems |= open_ceiling(oracle, data)
@@ -107,6 +108,6 @@ def evaluate(
         " its own alone."
     )
     if report is not None:
-        write_report(report, figures, about=about, notes=notes)
+        write_report(report, sections_of(figures), about=about, notes=notes)
         console.say(f"report: {report}")
     console.emit(figures, as_json=as_json, words=f"{words(figures)}\n\n{about}")

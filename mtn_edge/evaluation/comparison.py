@@ -8,6 +8,7 @@ the difference is not on its side of zero, one resample being added to either co
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,21 @@ import numpy as np
 from mtn_edge.evaluation import metrics
 from mtn_edge.evaluation.metrics import Floats
 from mtn_edge.evaluation.protocol import Answers, Questions
-from mtn_edge.evaluation.summary import Columns, columns_of_questions, columns_of_targets
+from mtn_edge.evaluation.summary import Columns, added, columns_of_questions, columns_of_targets
 
 COMPARED = ("mrr@10", "keystrokes_saved")
 """The measures that are compared, where the task has them."""
 
 
-def compare(questions: Questions, answers: Answers, reference: Answers, *, seed: int) -> dict[str, Any]:
+def compare(
+    questions: Questions, answers: Sequence[Answers], reference: Sequence[Answers], *, seed: int
+) -> dict[str, Any]:
     """The differences between a system and a reference, for each of `COMPARED` that the task has.
 
     Args:
         questions: what both were asked.
-        answers: of the system.
-        reference: of the system that it is held against.
+        answers: of the system, one for each training.
+        reference: of the system that it is held against, likewise.
         seed: seed of the resamples.
 
     Returns:
@@ -55,10 +58,10 @@ def two_sided(differences: Floats) -> float:
     return min(1.0, 2 * (min(below, above) + 1) / (len(defined) + 1)) if len(defined) else math.nan
 
 
-def _columns(questions: Questions, answers: Answers) -> list[Columns]:
-    found = columns_of_questions(answers)
+def _columns(questions: Questions, answers: Sequence[Answers]) -> list[Columns]:
+    found = added(columns_of_questions(each) for each in answers)
     if questions.task == "complete":
-        found += columns_of_targets(questions, answers)
+        found += added(columns_of_targets(questions, each) for each in answers)
     return [columns for columns in found if columns.measure in COMPARED]
 
 

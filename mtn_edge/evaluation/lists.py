@@ -9,8 +9,10 @@ Shapes: n popular queries in the order of their texts, w words, p postings, q qu
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
 
 import marisa_trie
 import numpy as np
@@ -27,6 +29,9 @@ COMMON = 0.01
 """A word in more than this share of the popular queries is no term (`how`, `the`, `free`)."""
 SUFFIXES = 100_000
 """Popular suffixes that are kept (Mitra and Craswell 2015 keep as many in their larger list)."""
+
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
+"""Lists have nothing to be chosen."""
 
 _Complete = Callable[[str | None, str], list[str]]
 """From the last query, None in an empty session, and what is typed to the candidates."""
@@ -56,6 +61,8 @@ class MostPopularCompletion:
     not the part of it that a bundle carries.
     """
 
+    settings = NO_SETTINGS
+
     def __init__(self, popularity: Popularity) -> None:
         self.list = Completions(popularity)
         self.nbytes = self.list.nbytes
@@ -76,6 +83,8 @@ class MostPopularWithTerms:
     Those with the most terms of the last query first, equal ones by frequency; then plain MPC. A term is a word, what
     stands between blanks, that at most 1 % of the popular queries hold.
     """
+
+    settings = NO_SETTINGS
 
     def __init__(self, popularity: Popularity) -> None:
         self._popular = MostPopularCompletion(popularity)
@@ -126,6 +135,8 @@ class MostPopularWithTerms:
 class Adjacency:
     """What followed the last query in the training sessions, most often first; then MPC."""
 
+    settings = NO_SETTINGS
+
     def __init__(self, popularity: Popularity, sessions: Iterable[Sequence[str]]) -> None:
         self._popular = MostPopularCompletion(popularity)
         pairs = Counter(pair for queries in sessions for pair in pairwise(queries))
@@ -160,6 +171,8 @@ class MostPopularSuffix:
     is typed with the found suffix completed (after Mitra and Craswell, "Query Auto-Completion for Rare Prefixes", CIKM
     2015, who rank the same candidates by a network).
     """
+
+    settings = NO_SETTINGS
 
     def __init__(self, popularity: Popularity) -> None:
         self._popular = MostPopularCompletion(popularity)

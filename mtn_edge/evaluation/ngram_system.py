@@ -31,13 +31,17 @@ RANKED_QUERIES = 200
 """Queries of the validation split at most on which factors are tried."""
 
 
-def estimate_ngram(sessions: Sequence[Sequence[str]], tokenizer: Tokenizer, max_bytes: int | None) -> NGram:
-    """The 4-gram of the queries of some sessions, pruned until it fits (see `models.ngram.fit`)."""
+def estimate_ngram(
+    sessions: Sequence[Sequence[str]], tokenizer: Tokenizer, max_bytes: int | None
+) -> tuple[NGram, tuple[int, ...]]:
+    """The 4-gram of the queries of some sessions, pruned until it fits, and the cut-offs (see `models.ngram.fit`)."""
     tokens = TokenizedSessions(sessions, tokenizer.encode_batch)
-    return fit(count_grams(tokens.tokens, tokens.query_offsets), len(tokenizer), max_bytes)[0]
+    return fit(count_grams(tokens.tokens, tokens.query_offsets), len(tokenizer), max_bytes)
 
 
-def ngram_system(model: NGram, tokenizer: Tokenizer, shares: Shares | None = None) -> Model:
+def ngram_system(
+    model: NGram, tokenizer: Tokenizer, shares: Shares | None = None, cut_offs: Sequence[int] = ()
+) -> Model:
     """The n-gram with the search, the merging and the rules of the product, without a list of popular completions."""
     suggester = Suggester(
         engine=NgramEngine(model, shares),
@@ -46,7 +50,8 @@ def ngram_system(model: NGram, tokenizer: Tokenizer, shares: Shares | None = Non
         blocklist=Blocklist(),
         decoding=Decoding(),
     )
-    return Model(suggester, model.nbytes)
+    settings = {"cut_offs": list(cut_offs)} | ({} if shares is None else {"copy_shares": list(shares)})
+    return Model(suggester, model.nbytes, settings)
 
 
 def choose_shares(model: NGram, sessions: Sequence[Sequence[str]], tokenizer: Tokenizer) -> Shares:

@@ -2,8 +2,8 @@
 
 Two tasks. *suggest*: nothing is typed; which query comes next, given the session so far? Asked at every position from
 the second query on. *complete*: some characters of the query are typed; how does it end? Asked at every position, the
-first included, with the prefixes that `prefix_lengths` gives; and once more key by key, from no character on, until the
-bar of 3 shows the whole query. `docs/evaluation.md` says the rest.
+first included, with the prefixes that `prefix_lengths` gives; and for the first key press after which the bar of 3, and
+the whole list, show the query. `docs/evaluation.md` says the rest.
 
 When the split holds more queries than the cap, sessions are drawn at random and taken whole.
 
@@ -190,9 +190,9 @@ def ask(system: System, questions: Questions, *, progress: Callable[[int], None]
                     ranks.append((metrics.rank(query, candidates), metrics.partial_rank(query, candidates)))
                     best.append(candidates[0] if candidates else "")
                 if complete:
-                    shown = _first_shown(lists, query)
+                    shown, held = (lists.least_typed(query, places) for places in (metrics.BAR, metrics.CUT))
                     pressed = metrics.keys_to_search(len(query), shown), metrics.keys_to_search(len(query), None)
-                    keys.append((*pressed, _recovered(lists, query, shown)))
+                    keys.append((*pressed, 0 if held is None else len(query) - held))
                 scores.append(session.log_probability(query))
                 progress(len(scores))
             if number + 1 < len(queries):
@@ -222,19 +222,22 @@ class _Lists:
             self._known[prefix] = self._session.candidates(prefix)
         return self._known[prefix]
 
+    def least_typed(self, query: str, places: int) -> int | None:
+        """The fewest characters of `query` after which it stands in the first `places`; None when it never does.
 
-def _first_shown(lists: _Lists, query: str) -> int | None:
-    """Characters of `query` typed when the bar first shows the whole of it; None when it never does."""
-    return next((typed for typed in range(len(query)) if query in lists.of(query[:typed])[: metrics.BAR]), None)
-
-
-def _recovered(lists: _Lists, query: str, shown: int | None) -> int:
-    """Characters that can be left off at the end of `query`, one by one, while ten candidates hold it.
-
-    Where the bar has shown the query it is taken to stay among the ten from there on, so that no list is needed that
-    `_first_shown` has not asked for.
-    """
-    typed = len(query) if shown is None else shown
-    while typed > 0 and query in lists.of(query[: typed - 1])[: metrics.CUT]:
-        typed -= 1
-    return len(query) - typed
+        Found by bisection: as more is typed, rivals drop out of the list and none comes in, so that a query which is
+        there stays there. (Of a list that is ranked by one score for each query this is true; of a beam search nearly.)
+        """
+        low, high = -1, len(query)
+        for prefix, candidates in self._known.items():
+            if query in candidates[:places]:
+                high = min(high, len(prefix))
+            else:
+                low = max(low, len(prefix))
+        while high - low > 1:
+            middle = (low + high) // 2
+            if query in self.of(query[:middle])[:places]:
+                high = middle
+            else:
+                low = middle
+        return high if high < len(query) else None

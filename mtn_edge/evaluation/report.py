@@ -102,27 +102,43 @@ def _bytes(size: int | None) -> str:
     return "-" if size is None else f"{size:,}"
 
 
-def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class Section:
+    """One task's part of a page."""
+
+    task: str
+    systems: dict[str, dict[str, Any]]
+    """System to its summary."""
+    title: str
+    plots: tuple[dict[str, Any], ...] = ()
+    """More plots, each a `title` and an `svg`."""
+
+
+def sections_of(figures: Figures, *, prefix: str = "") -> list[Section]:
+    """A section for each task."""
+    return [Section(task, systems, prefix + _TITLES[task]) for task, systems in figures.items()]
+
+
+def write_report(path: Path, sections: Sequence[Section], *, about: str, notes: Sequence[str]) -> None:
     """Writes the page.
 
     Args:
         path: the HTML file.
-        figures: of all tasks and systems.
+        sections: in their order.
         about: what was measured on what, one sentence or two.
         notes: warnings worth a line each.
     """
     from mtn_edge.pages.page import write_page
     from mtn_edge.pages.plots import style
 
-    first_task = next(iter(figures.values()))
     with style():
-        tasks = [_task_values(task, systems) for task, systems in figures.items()]
-    shown = [measure for measure in MEASURES if any(measure in _measures(systems) for systems in figures.values())]
+        tasks = [_task_values(section) for section in sections]
+    shown = [measure for measure in MEASURES if any(measure in _measures(section.systems) for section in sections)]
     write_page(
         path,
         "evaluation.html",
         {
-            "models": [name for name in first_task if name not in (*BASELINES, CEILING)] or ["baselines"],
+            "models": [name for name in sections[0].systems if name not in (*BASELINES, CEILING)] or ["baselines"],
             "about": about,
             "notes": list(notes),
             "tasks": tasks,
@@ -132,7 +148,8 @@ def write_report(path: Path, figures: Figures, *, about: str, notes: Sequence[st
     )
 
 
-def _task_values(task: str, systems: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _task_values(section: Section) -> dict[str, Any]:
+    systems = section.systems
     measures = _measures(systems)
     first = next(iter(systems.values()))
     reference, compared = _compared(systems)
@@ -142,7 +159,7 @@ def _task_values(task: str, systems: dict[str, dict[str, Any]]) -> dict[str, Any
         cells = [_cell(summary, "mrr@10", of_part) for summary in of_part.values()]
         parts.append({"name": _SLICE_LABELS[part], "n": f"{figure['n']:,}", "cells": cells})
     return {
-        "title": _TITLES[task],
+        "title": section.title,
         "about": _about(first) + ".",
         "measures": [_label(measure) for measure in measures],
         "rows": [
@@ -160,7 +177,7 @@ def _task_values(task: str, systems: dict[str, dict[str, Any]]) -> dict[str, Any
             for name, summary in systems.items()
             if summary["against"] is not None
         ],
-        "plots": _plots(task, systems),
+        "plots": [*_plots(section.task, systems), *section.plots],
         "slices": parts,
     }
 

@@ -95,8 +95,9 @@ def evaluate_systems(
         seed: seed of the choice of sessions and of the bootstrap.
 
     Returns:
-        Task to system to its summary (see `summary.summarize`) with `bytes`, `against` (the reference's name as
-        `system`, and what `comparison.compare` gives; None for the reference itself) and `protocol`.
+        Task to system to its summary (see `summary.summarize`) with `bytes`, `settings` (what was chosen for it on the
+        data), `against` (the reference's name as `system`, and what `comparison.compare` gives; None for the reference
+        itself) and `protocol`.
     """
     sessions, popular = data.sessions(split), {query for query, _ in data.popularity()}
     drawn = [draw_questions(sessions, task, popular=popular, max_queries=max_queries, seed=seed) for task in tasks]
@@ -109,9 +110,10 @@ def evaluate_systems(
             against: dict[str, Any] | None = None
             if name != reference:
                 against = {"system": reference}
-                against |= compare(questions, answers[name], answers[reference], seed=seed)
-            figures[questions.task][name] = summarize(questions, answers[name], seed=seed) | {
+                against |= compare(questions, [answers[name]], [answers[reference]], seed=seed)
+            figures[questions.task][name] = summarize(questions, [answers[name]], seed=seed) | {
                 "bytes": system.nbytes,
+                "settings": dict(system.settings),
                 "against": against,
                 "protocol": protocol,
             }

@@ -6,7 +6,7 @@ Shapes: t targets, n questions, s sessions, r resamples, c columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,12 +73,13 @@ class Slice:
     """[t] the same, where whole queries are told apart; None where the characters typed are."""
 
 
-def summarize(questions: Questions, answers: Answers, *, seed: int) -> dict[str, Any]:
+def summarize(questions: Questions, answers: Sequence[Answers], *, seed: int) -> dict[str, Any]:
     """The figures of one system on one task.
 
     Args:
         questions: what was asked.
-        answers: what the system answered.
+        answers: what the system answered; of several trainings of one system, each one's: the figures are then over all
+            of them, and the intervals over sessions.
         seed: seed of the bootstrap; the same one gives all systems the same resamples.
 
     Returns:
@@ -86,7 +87,8 @@ def summarize(questions: Questions, answers: Answers, *, seed: int) -> dict[str,
         same for a part of the questions; a slice without questions is absent).
     """
     masks = slices(questions)
-    of_questions, of_targets = columns_of_questions(answers), columns_of_targets(questions, answers)
+    of_questions = added(columns_of_questions(each) for each in answers)
+    of_targets = added(columns_of_targets(questions, each) for each in answers)
     parts: list[Part] = []
     for name, mask in ((None, _everything(questions)), *masks.items()):
         parts += _sums(questions, of_questions, name, mask.questions, questions.session)
@@ -168,6 +170,11 @@ def columns_of_targets(questions: Questions, answers: Answers) -> list[Columns]:
     if answers.recovered is not None:
         found.append(Columns("mrl", _with_ones(answers.recovered.astype(np.float64)), metrics.ratio))
     return found
+
+
+def added(runs: Iterable[list[Columns]]) -> list[Columns]:
+    """The columns of several trainings of one system as those of one: every measure is a function of sums."""
+    return [same[0]._replace(columns=sum(each.columns for each in same)) for same in zip(*runs, strict=True)]
 
 
 def _sums(

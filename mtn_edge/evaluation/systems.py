@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mtn_edge.evaluation.metrics import CUT
 
@@ -34,6 +35,10 @@ class System(Protocol):
     def nbytes(self) -> int | None:
         """What it takes to store it, in bytes (see `docs/evaluation.md`); None where that means nothing."""
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What was chosen for it on the data, by name."""
+
     def start(self) -> SystemSession:
         """An empty session."""
 
@@ -41,9 +46,11 @@ class System(Protocol):
 class Model:
     """A trained model as the product shows it: its own suggestions, then its list of popular completions."""
 
-    def __init__(self, suggester: Suggester, nbytes: int | None = None) -> None:
+    def __init__(
+        self, suggester: Suggester, nbytes: int | None = None, settings: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self._suggester = suggester
-        self.nbytes = nbytes
+        self.nbytes, self.settings = nbytes, settings
 
     def start(self) -> SystemSession:
         """An empty session."""
@@ -96,6 +103,7 @@ class Ceiling:
     """
 
     nbytes = None
+    settings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, oracle: Oracle, encode: Callable[[str], list[int]]) -> None:
         self._oracle, self._encode = oracle, encode

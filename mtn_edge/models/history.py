@@ -5,8 +5,9 @@ weight for each position; positions are added, and a masked encoder over the use
 session j then gets H_(j-1) added, beside its own session's S: Z = Y + S + H. Before a user's first session there is no
 H, and nothing is added. H_(j-1) depends on whole earlier sessions alone, so it costs nothing while a session goes on.
 
-At most `max_sessions` earlier sessions are seen. Their positions are counted from the newest, which always has the last
-one, and each window of sessions is encoded by itself: however many came before, training and decoding see the same.
+At most `max_sessions` earlier sessions are seen; when there are more the older half is forgotten at once, by the rule
+that holds for queries (`runtime.context.context_start`) and by which training batches are cut. Positions are counted
+from the newest session, which always has the last one, and what each session sees is encoded by itself.
 
 Shapes: b rows of a batch, q queries of a session, s earlier sessions, c sessions of a batch, n earlier sessions of all
 rows together, d width.
@@ -51,7 +52,7 @@ class HistoryEncoder(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        self.max_sessions = max_sessions
+        self.max_sessions, self._forgotten = max_sessions, max(1, max_sessions // 2)
         self.projection = nn.Parameter(torch.full((max_queries + 1,), 1 / math.sqrt(max_queries + 1)))
         self.positions = nn.Embedding(max_sessions, d_model)
         self.layers = nn.ModuleList(
@@ -76,7 +77,9 @@ class HistoryEncoder(nn.Module):
         begins = changes | ~continues
         session = begins.cumsum(0) - 1  # [b] in the batch
         first = torch.where(changes, session, 0).cummax(0).values  # the first session of the row's user
-        count = (session - first).clamp(max=self.max_sessions)  # [b] earlier sessions that are seen
+        count = session - first  # [b] earlier sessions
+        surplus = (count - self.max_sessions).clamp(min=0)
+        count = count - (surplus + self._forgotten - 1) // self._forgotten * self._forgotten  # those that are seen
         some = count > 0
         history = torch.zeros_like(states[:, 0])
         if not bool(some.any()):
@@ -103,7 +106,9 @@ class HistoryEncoder(nn.Module):
 
     def close(self, kept: dict[str, Tensor]) -> dict[str, Tensor]:
         """Those three when the open session has ended and the next one begins."""
-        earlier = torch.cat([kept["session_earlier"], kept["session_summary"][None]])[-self.max_sessions :]
+        earlier = torch.cat([kept["session_earlier"], kept["session_summary"][None]])
+        if len(earlier) > self.max_sessions:
+            earlier = earlier[self._forgotten :]
         s = len(earlier)
         back = torch.arange(s, 0, -1, device=earlier.device)
         packing = Packing.from_counts(torch.tensor([s], device=earlier.device))

@@ -1,0 +1,114 @@
+"""From cells to figures: every system on every corpus, all seeds together, each held against the MTN; and the goals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from comparing.cells import NETWORKS, Cell, load_cell, questions_of
+from comparing.corpora import Corpus
+from mtn_edge.data.dataset import Dataset
+from mtn_edge.evaluation.comparison import compare
+from mtn_edge.evaluation.protocol import Answers, Questions, Task
+from mtn_edge.evaluation.summary import columns_of_questions, summarize
+from mtn_edge.evaluation.systems import CEILING
+
+REFERENCE = "mtn"
+BOOTSTRAP_SEED = 1
+OF_CEILING = 0.95
+"""Share of the highest possible MRR@10 that the MTN should reach."""
+LAST_POSITION = 6
+"""Sessions with more earlier queries count as this."""
+
+
+def figures_of(corpus: Corpus, cells: Sequence[Cell], work: Path) -> dict[str, Any]:
+    """The figures of the cells of one corpus that are done.
+
+    Returns:
+        `tasks` (task to system to the summary of `evaluation.summary.summarize` with `bytes`, `against`, `protocol`,
+        `by_position` and `seeds`: MRR@10 of each training) and `systems` (system to the facts about its cells).
+    """
+    questions = questions_of(corpus, Dataset.open(corpus.dataset(work)))
+    runs: dict[str, list[tuple[dict[Task, Answers], dict[str, Any]]]] = {}
+    for cell in cells:
+        if cell.is_done(work):
+            runs.setdefault(cell.system, []).append(load_cell(cell, work))
+    tasks: dict[Task, dict[str, Any]] = {}
+    for task, asked in questions.items():
+        answers = {name: [given[task] for given, _ in found] for name, found in runs.items()}
+        tasks[task] = {
+            name: _summary(asked, given, answers.get(REFERENCE), is_reference=name == REFERENCE)
+            | {"bytes": runs[name][0][1]["bytes"], "protocol": _protocol(corpus, asked)}
+            for name, given in answers.items()
+        }
+    return {"tasks": tasks, "systems": {name: [about for _, about in found] for name, found in runs.items()}}
+
+
+def goals_of(corpus: Corpus, figures: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the MTN should reach on a corpus: ahead of every network, and near the ceiling where it is known."""
+    goals = []
+    for task, systems in figures["tasks"].items():
+        if REFERENCE not in systems:
+            continue
+        best = systems[REFERENCE]["mrr@10"]
+        if CEILING in systems:
+            share = best / systems[CEILING]["mrr@10"]
+            goals.append(_goal(f"{corpus.name}, {task}: share of the ceiling's MRR@10", share, OF_CEILING))
+        for name, summary in systems.items():
+            if name in (REFERENCE, CEILING):
+                continue
+            # Ahead by more than the interval: its lower end is above zero.
+            lead, (low, high) = _lead(summary["against"]["mrr@10"])
+            goals.append(_goal(f"{corpus.name}, {task}: MTN - {name}, MRR@10", lead, 0.0, [low, high], value=low))
+            if task == "suggest" and name in NETWORKS:
+                lead = systems[REFERENCE]["bleu"] - summary["bleu"]
+                goals.append(_goal(f"{corpus.name}, {task}: MTN - {name}, BLEU", lead, 0.0))
+    return goals
+
+
+def _lead(found: dict[str, Any]) -> tuple[float, tuple[float, float]]:
+    """From a system's difference to the MTN to the MTN's lead over it."""
+    low, high = found["ci95"]
+    return -found["difference"], (-high, -low)
+
+
+def _goal(
+    name: str, shown: float, bound: float, spread: list[float] | None = None, *, value: float | None = None
+) -> dict[str, Any]:
+    """A lower bound, held against `value` where that is not what is shown."""
+    ok = (shown if value is None else value) >= bound
+    return {"name": name, "value": shown, "spread": spread or [shown, shown], "bound": bound, "ok": bool(ok)}
+
+
+def _summary(
+    asked: Questions, given: list[Answers], reference: list[Answers] | None, *, is_reference: bool
+) -> dict[str, Any]:
+    summary = summarize(asked, given, seed=BOOTSTRAP_SEED)
+    summary["seeds"] = [float(columns_of_questions(each)[0].columns[:, 0].mean()) for each in given]
+    summary["by_position"] = _by_position(asked, given)
+    summary["against"] = None
+    if reference is not None and not is_reference:
+        own = given if len(given) == len(reference) else given[:1] * len(reference)
+        summary["against"] = {"system": REFERENCE} | compare(asked, own, reference, seed=BOOTSTRAP_SEED)
+    return summary
+
+
+def _by_position(asked: Questions, given: list[Answers]) -> dict[str, float]:
+    """MRR@10 by the number of earlier queries."""
+    values = np.mean([columns_of_questions(each)[0].columns[:, 0] for each in given], axis=0)
+    position = np.minimum(asked.position[asked.target], LAST_POSITION)
+    return {str(place): float(values[position == place].mean()) for place in np.unique(position)}
+
+
+def _protocol(corpus: Corpus, asked: Questions) -> dict[str, Any]:
+    return {
+        "split": "test",
+        "sessions": len(asked.sessions),
+        "targets": len(asked.length),
+        "available": asked.available,
+        "max_queries": corpus.asked,
+        "seed": 1,
+    }

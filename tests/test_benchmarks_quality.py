@@ -1,0 +1,70 @@
+"""The quality benchmark: equal sizes, cells that come back as they were written, goals that can be missed."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lightning", reason="the benchmark trains networks, with the extra [train]")
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from comparing.cells import NETWORKS, Cell, _write, cells_of, config_of, load_cell
+from comparing.corpora import CORPORA, quick
+from comparing.figures import goals_of
+
+from mtn_edge.evaluation.protocol import Answers, Task
+from mtn_edge.models.build import count_parameters
+
+
+@pytest.mark.parametrize("vocab_size", [420, 2048, 4096])
+@pytest.mark.parametrize("corpus", CORPORA.values(), ids=CORPORA)
+def test_networks_have_equal_numbers_of_parameters(corpus, vocab_size):
+    sizes = {arch: count_parameters(config_of(corpus, arch, vocab_size).model) for arch in NETWORKS}
+    assert max(sizes.values()) <= 1.02 * min(sizes.values()), sizes
+
+
+def test_the_first_seed_of_all_comes_before_the_second_of_any():
+    cells = cells_of(CORPORA["simulator"], 3)
+    seeds = [cell.seed or 0 for cell in cells]
+    assert seeds == sorted(seeds)
+    assert len({cell.name for cell in cells}) == len(cells) == 7 + 3 * len(NETWORKS)
+    assert "ceiling" not in {cell.name for cell in cells_of(quick(CORPORA["msmarco"]), 1)}
+
+
+def test_a_cell_comes_back_as_it_was_written(tmp_path):
+    cell = Cell("msmarco", "mtn", 2)
+    suggest = Answers(np.array([1, 0]), np.array([1, 2]), ["a b", ""], np.array([[-1.5, 2], [-3, 4]]), None, None)
+    complete = Answers(np.array([3]), np.array([0]), ["é"], None, np.array([[2.0, 5.0]]), np.array([4]))
+    assert not cell.is_done(tmp_path)
+    given: dict[Task, Answers] = {"suggest": suggest, "complete": complete}
+    _write(cell, tmp_path, given, {"bytes": 7})
+    assert cell.is_done(tmp_path)
+    found, about = load_cell(cell, tmp_path)
+    assert about == {"bytes": 7}
+    for task in given:
+        for one, other in zip(vars(found[task]).values(), vars(given[task]).values(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_goals_are_missed_where_a_rival_is_ahead_or_too_near():
+    def against(difference, low, high):
+        return {"system": "mtn", "mrr@10": {"difference": difference, "ci95": [low, high], "p": 0.01}}
+
+    systems = {
+        "mtn": {"mrr@10": 0.5, "bleu": 30.0, "against": None},
+        "ceiling": {"mrr@10": 0.52, "against": against(0.02, 0.01, 0.03)},
+        "hred": {"mrr@10": 0.4, "bleu": 31.0, "against": against(-0.1, -0.2, -0.05)},
+        "adj": {"mrr@10": 0.49, "bleu": 10.0, "against": against(-0.01, -0.03, 0.01)},
+    }
+    goals = {goal["name"]: goal for goal in goals_of(CORPORA["simulator"], {"tasks": {"suggest": systems}})}
+    assert {name.partition(": ")[2]: goal["ok"] for name, goal in goals.items()} == {
+        "share of the ceiling's MRR@10": True,
+        "MTN - hred, MRR@10": True,
+        "MTN - hred, BLEU": False,
+        "MTN - adj, MRR@10": False,
+    }
+    lead = goals["simulator, suggest: MTN - hred, MRR@10"]
+    assert lead["value"] == pytest.approx(0.1)
+    assert lead["spread"] == [0.05, 0.2]
