@@ -170,6 +170,15 @@ def test_a_token_budget_holds_with_padding(sessions: list[list[str]], budget: in
     assert [len(list(batches.steps(1, epoch))) for epoch in range(3)] == [len(batches)] * 3
 
 
+@settings(max_examples=60, deadline=None)
+@given(sizes=st.lists(st.integers(1, 5), min_size=2, max_size=12), budget=st.integers(1, 300))
+def test_a_token_budget_holds_for_whole_users(sizes: list[int], budget: int) -> None:
+    users = [user for user, size in enumerate(sizes) for _ in range(size)]
+    sessions = [["abcdefg"[: 1 + number % 7]] * (1 + number % 3) for number in range(len(users))]
+    for batch in make(sessions, 6, 4, users=users, max_sessions=2, batch_tokens=budget).stream(1, 0):
+        assert int(batch.user.max()) == 0 or batch.source.numel() + batch.target_in.numel() <= budget
+
+
 def test_a_token_budget_wastes_little_and_changes_neighbours() -> None:
     batches = make(many(2000), 8, 8, batch_tokens=2000)
     found = list(batches.stream(1, 0))

@@ -174,7 +174,7 @@ class Batches:
             longest=reduce_pieces(np.maximum, longest, self.groups),
         )
         self._plan = (
-            ByTokens(shapes, batch_tokens, parts=parts, max_tokens=max_tokens)
+            ByTokens(shapes, batch_tokens, parts=parts, max_tokens=max_tokens, reads_last=self._reads_last)
             if batch_tokens
             else ByQueries(shapes, batch_queries * parts)
         )

@@ -106,9 +106,10 @@ class ByTokens:
         tokens: in each part of a batch, at most; a group that is larger makes a part of its own.
         parts: pieces that a batch is divided into.
         max_tokens: tokens of a query that are read or written, at most.
+        reads_last: whether the last query of a window is read too, and not only written.
     """
 
-    def __init__(self, shapes: Shapes, tokens: int, *, parts: int, max_tokens: int) -> None:
+    def __init__(self, shapes: Shapes, tokens: int, *, parts: int, max_tokens: int, reads_last: bool) -> None:
         self._shapes = shapes
         self._bucket = np.minimum(-(-shapes.longest // BUCKET) * BUCKET, max_tokens)
         order = np.lexsort((self._bucket, shapes.size, shapes.rows))
@@ -118,8 +119,9 @@ class ByTokens:
             count = number + 1 - bounds[-1]
             wider = (max(a, b) for a, b in zip(most, found, strict=True))
             rows, size, bucket = most = tuple(wider)
-            # Read tokens, and written ones with `<bos>` or `<eos>`.
-            if count > 1 and -(-count // parts) * rows * size * (2 * bucket + 1) > tokens:
+            # Read tokens (the start query among them), and written ones with `<bos>` or `<eos>`.
+            row = (size + reads_last) * bucket + size * (bucket + 1)
+            if count > 1 and -(-count // parts) * rows * row > tokens:
                 bounds.append(number)
                 most = found
         self.bounds = np.array([*bounds, len(order)] if len(order) else [0])
