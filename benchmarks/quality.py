@@ -27,6 +27,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from comparing.cells import Cell, cells_of, run_cell
 from comparing.corpora import CORPORA, ROOT, Corpus, quick
 from comparing.figures import figures_of, goals_of
+from comparing.front import front_of
 from comparing.page import write_report
 
 from mtn_edge.evaluation.report import words
@@ -61,6 +62,9 @@ def main() -> None:
         document["corpora"][corpus.name] = {"title": corpus.title, "about": corpus.about} | found
         document["goals"] += goals_of(corpus, found)
         print(f"\n{corpus.title}\n{words(found['tasks'])}", flush=True)
+    versions = [corpus for corpus in corpora if corpus.name.startswith("msmarco")]
+    document["front"] = front_of(versions, document["corpora"], options.work) if versions else []
+    print_front(document["front"])
     document["rows"] = [_row(corpus, task, name, summary) for corpus, task, name, summary in _all(document)]
     write(options.output, document)
     write_report(options.output.with_suffix(".html"), document)
@@ -112,6 +116,16 @@ def _run(cell: Cell, options: argparse.Namespace) -> str | None:
     state = "done" if done.returncode == 0 else f"FAILED, see {log}"
     print(f"{cell.corpus} {cell.name}: {time.monotonic() - began:.0f} s, {state}", flush=True)
     return f"{cell.corpus} {cell.name}" if done.returncode else None
+
+
+def print_front(front: list[dict[str, Any]]) -> None:
+    """What choices cost and save, as a table."""
+    table = [["MTN", "parameters", "suggest, MRR@10", "complete, MRR@10", "key press"]]
+    for row in front:
+        name = row["system"] if row["system"] != "mtn" else f"mtn ({row['corpus']})"
+        figures = [f"{row[key]:.3f}" for key in ("suggest", "complete")]
+        table.append([name, f"{row['parameters']:,}", *figures, f"{row['keystroke']:.2f} x"])
+    print(f"\n{aligned(table)}\n")
 
 
 def write(path: Path, document: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 
 from comparing.corpora import Corpus
 from export.graphs import build_graphs
-from mtn_edge.config import Config, ModelConfig, override, preset
+from mtn_edge.config import Config, override, preset
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.evaluation.protocol import TASKS, Answers, Questions, Task, ask, draw_questions
 from mtn_edge.evaluation.run import make_baselines, open_ceiling
@@ -31,10 +31,8 @@ from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.training.checkpoint import load_checkpoint
 from mtn_edge.training.run import train_model
-from quantize.plan import uniform_plan
+from quantize.plan import Precision, uniform_plan
 
-NETWORKS = ("mtn", "transformer", "seq2seq", "hred", "tail-lstm")
-BASELINES = ("mpc", "mpc+terms", "adj", "mcg", "ngram", "ngram+copy")
 QUESTIONS_SEED = 1
 """All systems are asked the same."""
 
@@ -61,19 +59,27 @@ class Cell:
         """Where they lie."""
         return work / self.corpus / "cells"
 
+    def checkpoint(self, work: Path) -> Path:
+        """The network that was trained for it."""
+        return work / self.corpus / "checkpoints" / self.name
+
 
 def cells_of(corpus: Corpus, seeds: int) -> list[Cell]:
-    """All cells of a corpus, the first seed of every network before the second."""
-    names = [*BASELINES, *([CEILING] if corpus.simulated else [])]
+    """All cells of a corpus, the first seed of every network before the second; of variants the first seed alone."""
+    names = [*corpus.baselines, *([CEILING] if corpus.simulated else [])]
     cells = [Cell(corpus.name, name, None) for name in names]
-    return cells + [Cell(corpus.name, name, seed) for seed in range(1, seeds + 1) for name in NETWORKS]
+    cells += [Cell(corpus.name, name, 1) for name in (*corpus.networks, *corpus.variants)]
+    return cells + [Cell(corpus.name, name, seed) for seed in range(2, seeds + 1) for name in corpus.networks]
 
 
-def config_of(corpus: Corpus, arch: str, vocab_size: int) -> Config:
-    """The settings of a network with as many parameters as the MTN of the tiny preset has."""
-    config = override(preset("tiny", arch), corpus.settings_of(arch))
-    target = count_parameters(_with_vocabulary(preset("tiny").model, vocab_size))
-    return Config(model=match_parameters(_with_vocabulary(config.model, vocab_size), target), train=config.train)
+def config_of(corpus: Corpus, system: str, vocab_size: int) -> Config:
+    """The settings of a network: as many parameters as the MTN of the tiny preset has, but for variants of that."""
+    if system in corpus.variants:
+        config = override(preset("tiny"), [*corpus.settings_of("mtn"), *corpus.variants[system]])
+        return Config(model=replace(config.model, vocab_size=vocab_size), train=config.train)
+    config = override(preset("tiny", system), corpus.settings_of(system))
+    target = count_parameters(replace(preset("tiny").model, vocab_size=vocab_size))
+    return Config(model=match_parameters(replace(config.model, vocab_size=vocab_size), target), train=config.train)
 
 
 def questions_of(corpus: Corpus, data: Dataset) -> dict[Task, Questions]:
@@ -109,39 +115,33 @@ def load_cell(cell: Cell, work: Path) -> tuple[dict[Task, Answers], dict[str, An
     return answers, about
 
 
-def _with_vocabulary(model: ModelConfig, vocab_size: int) -> ModelConfig:
-    return ModelConfig(**{**asdict(model), "vocab_size": vocab_size})
-
-
 def _train(cell: Cell, corpus: Corpus, data: Dataset, work: Path) -> tuple[System, dict[str, Any]]:
     config = config_of(corpus, cell.system, len(data.tokenizer))
-    checkpoint = work / corpus.name / "checkpoints" / cell.name
+    checkpoint = cell.checkpoint(work)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     config = override(config, [f"train.seed={cell.seed}"])
     report = train_model(data.path, checkpoint, config=config, device="cpu", resume=True)
     torch.set_num_threads(1)
     about = {"parameters": report["parameters"], "bytes": report["parameters"], "training": report}
     about["curve"] = [json.loads(line) for line in (checkpoint / "metrics.jsonl").read_text().splitlines()]
-    return lowered(checkpoint), about
+    return Model(lowered(checkpoint, "fp32")), about
 
 
-def lowered(checkpoint: Path) -> Model:
-    """A checkpoint as float32 graphs: they compute what PyTorch does (`quantize` checks that), several times faster."""
+def lowered(checkpoint: Path, precision: Precision) -> Suggester:
+    """A checkpoint as graphs; in float32 they compute what PyTorch does, several times faster."""
     loaded = load_checkpoint(checkpoint)
     model = loaded.config.model
     state = {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
-        build_graphs(state, model, uniform_plan("fp32")).save(Path(folder))
+        build_graphs(state, model, uniform_plan(precision)).save(Path(folder))
         engine = OnnxEngine(Path(folder), asdict(model))
     decoding = Decoding(max_steps=model.max_tokens + 1)
-    return Model(
-        Suggester(
-            engine=engine,
-            tokenizer=loaded.tokenizer,
-            completions=Completions(()),
-            blocklist=Blocklist(),
-            decoding=decoding,
-        )
+    return Suggester(
+        engine=engine,
+        tokenizer=loaded.tokenizer,
+        completions=Completions(()),
+        blocklist=Blocklist(),
+        decoding=decoding,
     )
 
 

@@ -16,6 +16,19 @@ SHARED = ROOT.parent / "shared" / "data"
 """Where the real corpora lie; they are not part of the project."""
 
 
+NETWORKS = ("mtn", "transformer", "seq2seq", "hred", "tail-lstm")
+BASELINES = ("mpc", "mpc+terms", "adj", "mcg", "ngram", "ngram+copy")
+VARIANTS = {
+    "mtn-1-layer": ("model.decoder_layers=1",),
+    "mtn-shared": ("model.share_decoder=true",),
+    "mtn-ssru": ("model.mixer=ssru",),
+    "mtn-ssru-1-layer": ("model.mixer=ssru", "model.decoder_layers=1"),
+    "mtn-last": ("model.memory=last",),
+    "mtn-full": ("model.projection=full",),
+}
+"""Choices that make a key press cheaper, and those of the paper's that are not the default."""
+
+
 @dataclass(frozen=True)
 class Corpus:
     """One corpus, and how its networks are trained."""
@@ -35,6 +48,12 @@ class Corpus:
     """`--set` of one architecture, after those."""
     asked: int = 2000
     """Queries asked about at most in each task."""
+    networks: tuple[str, ...] = NETWORKS
+    """Networks of equal size."""
+    baselines: tuple[str, ...] = BASELINES
+    """Lists and n-grams."""
+    variants: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """MTNs with other choices and sizes: name to `--set`."""
 
     @property
     def available(self) -> bool:
@@ -85,6 +104,17 @@ CORPORA = {
             about="3,053 sessions of web queries",
             logs=("msmarco_conv_dev_questions/sessions.tsv",),
             settings=("model.dropout=0.3",),
+            variants=VARIANTS,
+        ),
+        Corpus(
+            name="msmarco-2048",
+            title="MS MARCO conversational, 2,048 tokens",
+            about="the same sessions with half the vocabulary",
+            logs=("msmarco_conv_dev_questions/sessions.tsv",),
+            vocab_size=2048,
+            settings=("model.dropout=0.3",),
+            networks=("mtn",),
+            baselines=(),
         ),
         Corpus(
             name="sgd",
@@ -107,6 +137,7 @@ def quick(corpus: Corpus) -> Corpus:
         simulated=min(corpus.simulated, 10_000),
         settings=(*corpus.settings, *small),
         own_settings={},
+        variants=dict(list(corpus.variants.items())[:1]),
         asked=100,
     )
 

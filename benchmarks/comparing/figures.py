@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from comparing.cells import NETWORKS, Cell, load_cell, questions_of
-from comparing.corpora import Corpus
+from comparing.cells import Cell, load_cell, questions_of
+from comparing.corpora import NETWORKS, Corpus
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.evaluation.comparison import compare
 from mtn_edge.evaluation.protocol import Answers, Questions, Task

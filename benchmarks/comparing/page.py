@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from comparing.cells import NETWORKS
+from comparing.corpora import NETWORKS
 from mtn_edge.evaluation.report import sections_of
 from mtn_edge.evaluation.report import write_report as write_evaluation
 from mtn_edge.evaluation.systems import CEILING
@@ -18,13 +18,16 @@ Plot = dict[str, Any]
 def write_report(path: Path, document: dict[str, Any]) -> None:
     """Writes the HTML file `path` from the document of the benchmark."""
     sections = []
-    for corpus in document["corpora"].values():
+    front = document["front"]
+    for name, corpus in document["corpora"].items():
         found = sections_of(corpus["tasks"], prefix=f"{corpus['title']}. ")
         with plots.style():
             for section in found:
                 more = [_by_position(section.task, section.systems), _by_bytes(section.task, section.systems)]
                 if section.task == "suggest":
                     more.append(_curves(corpus["systems"]))
+                if front and name == front[0]["corpus"]:
+                    more.append(_front(section.task, front))
                 if CEILING in section.systems:
                     more.append(_share(section.task, section.systems))
                 sections.append(replace(section, plots=tuple(more)))
@@ -76,6 +79,17 @@ def _curves(systems: dict[str, list[dict[str, Any]]]) -> Plot:
     plot.set_ylabel("validation, nats a token")
     figure.legend(loc="outside lower center", ncols=5, fontsize=8)
     return {"title": "Learning curves", "svg": plots.svg(figure, label="validation loss by step, all seeds")}
+
+
+def _front(task: str, front: list[dict[str, Any]]) -> Plot:
+    figure, plot = plots.axes(5.4, 3.4)
+    for number, row in enumerate(front):
+        name = row["system"] if number == 0 or row["system"] != front[0]["system"] else row["corpus"]
+        plot.plot(row["keystroke"], row[task], "o", color=plots.COLOURS[number % len(plots.COLOURS)])
+        plot.annotate(name, (row["keystroke"], row[task]), textcoords="offset points", xytext=(5, 4), fontsize=8)
+    plot.set_xlabel("time of a key press, that of the default being 1")
+    plot.set_ylabel("MRR@10, first seed")
+    return {"title": "Choices of the MTN", "svg": plots.svg(figure, label=f"{task}: quality and time of variants")}
 
 
 def _share(task: str, systems: dict[str, dict[str, Any]]) -> Plot:
