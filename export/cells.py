@@ -1,6 +1,6 @@
 """One step of each recurrent decoder as graph nodes (see `export.recurrent_decoder.Cell`).
 
-Shapes: r rows, m tokens of the memory, d width, U units.
+Shapes: r rows, m tokens of the memory, T token positions, d width, U units.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from export.recurrent_decoder import Cell
 from mtn_edge.config import ModelConfig
 
 
-def cell_of(graph: GraphBuilder, config: ModelConfig) -> Cell:
-    """The cell of a model's decoder; the memory becomes inputs of `graph`."""
+def recurrent_cell(graph: GraphBuilder, config: ModelConfig) -> Cell:
+    """The cell of a recurrent network's decoder; the memory becomes inputs of `graph`."""
     match config.arch:
         case "seq2seq":
             return _attending_gru(graph, config)
@@ -22,11 +22,17 @@ def cell_of(graph: GraphBuilder, config: ModelConfig) -> Cell:
             return _session_gru(graph, config)
         case "tail-lstm":
             return _tail_lstm(graph, config)
-    return _ssru(graph, config)
+    raise ValueError(f"`{config.arch}` has no recurrent decoder")
 
 
-def _ssru(graph: GraphBuilder, config: ModelConfig) -> Cell:
-    """A Transformer decoder with simple recurrent units: one vector [r, d] for each layer."""
+def ssru_cell(graph: GraphBuilder, config: ModelConfig, positions: str) -> Cell:
+    """A Transformer decoder with simple recurrent units: one vector [r, d] for each layer.
+
+    Args:
+        graph: the memory becomes inputs of it.
+        config: the model.
+        positions: [T, d], added to the tokens at each place.
+    """
     h, e = config.heads, config.d_model // config.heads
     shape: Shape = [config.decoder_weights, h, "m", e]
     keys = graph.split(graph.input("memory_keys", FLOAT, shape), config.decoder_weights, axis=0)
@@ -38,7 +44,7 @@ def _ssru(graph: GraphBuilder, config: ModelConfig) -> Cell:
     def step(layers: Layers, embedded: str, place: str, cells: list[str]) -> tuple[str, list[str]]:
         inner = layers.graph
         places = inner.node("Expand", place, inner.node("Shape", embedded, start=0, end=1))
-        position = inner.node("Gather", layers.tensor("decoder_positions.weight"), places)  # [r, d]
+        position = inner.node("Gather", positions, places)  # [r, d]
         rows = inner.node("Unsqueeze", embedded, inner.integers(0))
         stream = layers.begin(rows, position, f"{names[0]}.attention_norm")  # [1, r, d]
         kept = []

@@ -91,6 +91,7 @@ def _mtn(model: dict[str, Any]) -> dict[str, Part]:
     session = Part([layers, h, "q", e], [layers, h, "q + 1", e], True)
     memory = Part([decoders, h, "m", e], [decoders, h, "m + t", e], model["memory"] == "all")
     parts = {"session_keys": session, "session_values": session, "memory_keys": memory, "memory_values": memory}
+    parts["memory_state"] = Part([model["d_model"]], [model["d_model"]], False)
     return parts | (_history(model) if model["levels"] == 3 else {})
 
 

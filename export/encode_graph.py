@@ -4,8 +4,8 @@ Contract: input `embedded` float32 [t, d] (the query's tokens, from `suggest.onn
 the parts of the session's state that it needs (`export.contract.state_parts`); outputs `new_` and the name of each
 part. For the MTN `session_keys` and `session_values` float32 [Ls, h, q, e] (q = queries so far with the start query, 0
 for the start query itself) become [Ls, h, q + 1, e]; `memory_keys` and `memory_values` float32 [Ld, h, m, e] grow by t
-tokens (memory `all`) or are replaced by them (`last`, no input then). With three levels `session_history` [d] of the
-user's earlier sessions is read, and `session_summary` [d] of this one grows.
+tokens (memory `all`) or are replaced by them (`last`, no input then); `memory_state` [d] is replaced. With three levels
+`session_history` [d] of the user's earlier sessions is read, and `session_summary` [d] of this one grows.
 
 Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers
 with weights of their own, d width, h heads, e = d/h.
@@ -56,10 +56,11 @@ def _encode_mtn(layers: Layers, config: ModelConfig) -> None:
     encoded = _encode_query(layers, config, "embedded", count)  # [1, t, d]
     summary = _project(layers, config, encoded, count)  # [1, d]
     state, new_keys, new_values = _encode_session(layers, config, summary, session_keys, session_values)
-    refined = graph.node("Add", encoded, state)  # [1, t, d] + [1, 1, d]
     if config.levels == 3:
-        refined = graph.node("Add", refined, graph.input("session_history", FLOAT, [config.d_model]))
         _summarize(layers, config, state, session_keys)
+        state = graph.node("Add", state, graph.input("session_history", FLOAT, [config.d_model]))
+    refined = graph.node("Add", encoded, state)  # [1, t, d] + [1, 1, d]
+    graph.output(graph.node("Squeeze", state, graph.integers(0, 1)), "new_memory_state", FLOAT, [config.d_model])
     memory_shape: Shape = [config.decoder_weights, h, "m", e]
     new_memory_shape: Shape = [config.decoder_weights, h, "m + t", e]
     for name, new in zip(("memory_keys", "memory_values"), layers.memory(refined, config.decoder_weights), strict=True):

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 import onnx
 
-from export.cells import cell_of
+from export.cells import recurrent_cell, ssru_cell
 from export.graph_builder import FLOAT, INT64, UINT8, Carry, GraphBuilder
 from export.graph_layers import Layers, filled, numbers, zeros
 from export.recurrent_decoder import RecurrentDecoder
@@ -128,9 +128,16 @@ def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
 
 def _decoder(layers: Layers, config: ModelConfig, *, embedded: str, count: str, beam: str, max_steps: str) -> Decoder:
     graph = layers.graph
-    if config.arch == "transformer" or (config.arch == "mtn" and config.mixer == "attention"):
-        return TreeDecoder(graph, config, count=count, beam=beam)
-    return RecurrentDecoder(layers, cell_of(graph, config), embedded=embedded, count=count, max_steps=max_steps)
+    if config.arch not in ("mtn", "transformer"):
+        cell = recurrent_cell(graph, config)
+        return RecurrentDecoder(layers, cell, embedded=embedded, count=count, max_steps=max_steps)
+    positions = layers.tensor("decoder_positions.weight")
+    if config.arch == "mtn":  # the session's state is added to every token: once here, and not in each pass
+        positions = graph.node("Add", positions, graph.input("memory_state", FLOAT, [config.d_model]))
+        if config.mixer == "ssru":
+            cell = ssru_cell(graph, config, positions)
+            return RecurrentDecoder(layers, cell, embedded=embedded, count=count, max_steps=max_steps)
+    return TreeDecoder(graph, config, positions=positions, count=count, beam=beam)
 
 
 def _share(graph: GraphBuilder, config: ModelConfig, *, next_state: str, floor: str, beam: str) -> _Shared:

@@ -5,7 +5,7 @@ birth, and a bound on attention shows each node its ancestors alone: nothing is 
 over one sequence. The first pass decodes the whole chain of settled tokens.
 
 Shapes: r nodes decoded in a pass, n' nodes of the next, N nodes decoded before, m tokens of the memory, f start tokens,
-d width, h heads, e = d/h, B hypotheses.
+T token positions, d width, h heads, e = d/h, B hypotheses.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ class TreeDecoder:
     Args:
         graph: the graph around the loop; the memory becomes inputs of it.
         config: the model.
+        positions: [T, d], added to the tokens at each place.
         count: int64 [1]: f.
         beam: int64 [1]: B.
     """
 
-    def __init__(self, graph: GraphBuilder, config: ModelConfig, *, count: str, beam: str) -> None:
-        self._graph, self._config, self._count = graph, config, count
+    def __init__(self, graph: GraphBuilder, config: ModelConfig, *, positions: str, count: str, beam: str) -> None:
+        self._graph, self._config, self._positions, self._count = graph, config, positions, count
         h, e = config.heads, config.d_model // config.heads
         distinct = config.decoder_weights
         shape: Shape = [distinct, h, "m", e]
@@ -76,7 +77,7 @@ class TreeDecoder:
         names = [f"decoder_layers.{number}" for number in which]
         hidden = graph.node("Unsqueeze", "hidden", graph.integers(0, 1))
         embedded = graph.node("Unsqueeze", "embedded", graph.integers(0))
-        positions = graph.node("Gather", layers.tensor("decoder_positions.weight"), "places")
+        positions = graph.node("Gather", self._positions, "places")
         stream = layers.begin(embedded, positions, f"{names[0]}.attention_norm")  # [1, r, d]
         kept: list[str] = []
         followings = [*(f"{name}.attention_norm" for name in names[1:]), "decoder_norm"]

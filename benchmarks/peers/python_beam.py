@@ -69,7 +69,7 @@ class PythonBeam:
     def start(self, queries: list[str]) -> None:
         """Takes the session's cross-attention keys and values."""
         state = self._suggester.session(queries).state
-        self._memory = {"memory_keys": state["memory_keys"], "memory_values": state["memory_values"]}
+        self._memory = {name: part for name, part in state.items() if name.startswith("memory_")}
 
     def suggest(self, typed: str) -> list[str]:
         """The best texts under the constraint."""
@@ -141,8 +141,8 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     Inputs `tokens` int64 [n, t] (t is 1 after the first step), `parents` int64 [n] (rows of the caches that the
     hypotheses go on from), `places` int64 [t] (positions), `hidden` float32 [1, 1, t, p + t] (-1e9 where attention is
     not allowed), `entries` uint8 [n, V] (rows of the constraint's table), `past_0`... float32 [., h, p, e] (keys, then
-    values, of each layer), `memory_keys` and `memory_values` float32 [Ld, h, m, e]. Outputs the best log-probabilities
-    and tokens [n, beam], then the caches [n, h, p + t, e].
+    values, of each layer), `memory_state` float32 [d], `memory_keys` and `memory_values` float32 [Ld, h, m, e]. Outputs
+    the best log-probabilities and tokens [n, beam], then the caches [n, h, p + t, e].
     """
     graph = GraphBuilder("step")
     layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
@@ -164,6 +164,7 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     embedded = layers.embedding(graph.node("Reshape", tokens, graph.integers(-1)))
     embedded = graph.node("Reshape", embedded, shape)  # [n, t, d]
     positions = graph.node("Gather", layers.tensor("decoder_positions.weight"), places)
+    positions = graph.node("Add", positions, graph.input("memory_state", FLOAT, [d]))
     names = [f"decoder_layers.{number}" for number in range(config.decoder_layers)]
     stream = layers.begin(embedded, positions, f"{names[0]}.attention_norm")
     followings = [*(f"{name}.attention_norm" for name in names[1:]), "decoder_norm"]

@@ -108,7 +108,7 @@ class MTN(nn.Module):
         adjacent and in order, and `source` may have a row more than `target_in`: the session's last query, which no
         prediction of the session reads but those of later sessions do.
         """
-        refined = self._refine(source, target_in, user)
+        refined, states = self._refine(source, target_in, user)
         read, written = source != PAD, target_in != PAD  # [b, q, t], [b, q, u]
         memory, asking = Packing.from_counts(read.sum((1, 2))), Packing.from_counts(written.sum((1, 2)))
         mask = self._memory_mask(asking.pad(written.nonzero()[:, 1]), memory.pad(read.nonzero()[:, 1]), memory.real)
@@ -117,6 +117,8 @@ class MTN(nn.Module):
         causal = torch.ones(u, u, dtype=torch.bool, device=source.device).tril()
 
         x = self._embed(target_in[written], self.decoder_positions(by_query.columns))  # [n, d]
+        row, query, _ = written.nonzero(as_tuple=True)
+        x = x + states[row, query]
         for _, layer in self._decoder():
             x, _ = layer.mix(x, mask=causal, packing=by_query)
             keys_values = layer.cross_attention.keys_values(refined, packing=memory)
@@ -134,7 +136,8 @@ class MTN(nn.Module):
         kept = {"session_keys": session, "session_values": session}
         if self.history is not None:
             kept |= self.history.start(device)
-        return SessionCache(kept, {"memory_keys": memory, "memory_values": memory})
+        state = torch.zeros(self.d_model, device=device)
+        return SessionCache(kept, {"memory_state": state, "memory_keys": memory, "memory_values": memory})
 
     def append(self, tokens: Tensor, cache: SessionCache) -> SessionCache:
         """Adds one query to a session (the cached form of `_refine`).
@@ -158,12 +161,12 @@ class MTN(nn.Module):
         for layer, layer_past in zip(cast(list[EncoderLayer], self.session_layers), past, strict=True):
             x, keys_values = layer(x, mask=None, past=layer_past)
             session.append(keys_values)
-        s = self.session_norm(x)  # [1, 1, d]
-        refined = y + s  # [1, t, d]
+        s = self.session_norm(x)[0, 0]  # [d]
         kept = {}
         if self.history is not None:
-            refined = refined + cache.session["session_history"]
-            kept = self.history.add(cache.session, s[0, 0], position)
+            kept = self.history.add(cache.session, s, position)
+            s = s + cache.session["session_history"]
+        refined = y + s  # [1, t, d]
         keys, values = _stack(
             [block.cross_attention.keys_values(refined) for block in cast(list[DecoderLayer], self.decoder_layers)]
         )
@@ -173,7 +176,7 @@ class MTN(nn.Module):
         session_keys, session_values = _stack(session)
         return SessionCache(
             {"session_keys": session_keys, "session_values": session_values, **kept},
-            {"memory_keys": keys, "memory_values": values},
+            {"memory_state": s, "memory_keys": keys, "memory_values": values},
         )
 
     def step(
@@ -192,6 +195,7 @@ class MTN(nn.Module):
             `DecoderLayer.mix`).
         """
         x = self._embed(tokens[:, None], self.decoder_positions.weight[position : position + 1])  # [b, 1, d]
+        x = x + memory["memory_state"]
         b = tokens.shape[0]
         memories = _by_layer(memory["memory_keys"], memory["memory_values"])
         present: list[Tensor] = []
@@ -223,8 +227,13 @@ class MTN(nn.Module):
         sees = asking >= memory if self.memory == "all" else asking == memory
         return (sees & real[:, None])[:, None]
 
-    def _refine(self, source: Tensor, target_in: Tensor, user: Tensor | None) -> Tensor:
-        """Z = Y + S, and + H, for all queries of all sessions: [n, d], a row for each of `source[source != PAD]`."""
+    def _refine(self, source: Tensor, target_in: Tensor, user: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What the session makes of its queries.
+
+        Returns:
+            Z = Y + S (+ H with three levels) for all tokens, [n, d], a row for each of `source[source != PAD]`, and
+            S (+ H) for all queries, [b, q, d].
+        """
         queries = Packing(source[:, :, 0] != PAD)  # [b, q]
         tokens = queries.pack(source)  # [g, t] for the g real queries of all sessions
         packing = Packing(tokens != PAD)
@@ -241,11 +250,10 @@ class MTN(nn.Module):
         for layer in cast(list[EncoderLayer], self.session_layers):
             x, _ = layer(x, mask=causal)
         s = self.session_norm(x)  # [b, q, d]
-        z: Tensor = y + queries.pack(s).index_select(0, packing.rows)
-        if self.history is None or user is None:
-            return z
-        earlier = self.history(s * queries.real[:, :, None], user, continuations(target_in))  # [b, d]
-        return z + earlier.index_select(0, queries.rows[packing.rows])  # type: ignore[no-any-return]
+        if self.history is not None and user is not None:
+            earlier = self.history(s * queries.real[:, :, None], user, continuations(target_in))  # [b, d]
+            s = s + earlier[:, None]
+        return y + queries.pack(s).index_select(0, packing.rows), s
 
     def _encode(
         self, tokens: Tensor, positions: Tensor, *, mask: Tensor | None, packing: Packing | None = None
