@@ -10,8 +10,8 @@ pytest.importorskip("lightning", reason="the benchmark trains networks, with the
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-from comparing.cells import NETWORKS, Cell, _write, cells_of, config_of, load_cell
-from comparing.corpora import CORPORA, quick
+from comparing.cells import Cell, _write, cells_of, config_of, load_cell
+from comparing.corpora import CORPORA, NETWORKS, quick
 from comparing.figures import goals_of
 
 from mtn_edge.evaluation.protocol import Answers, Task
