@@ -177,10 +177,10 @@ def test_an_added_line_in_the_empty_block_list_is_refused(copy):
 
 
 def deaf(model):
-    """Cuts the memory off: its keys and values are multiplied by zero before they enter the loop."""
+    """Cuts the memory off: what it holds is multiplied by zero before it is used."""
     zero = onnx.numpy_helper.from_array(np.array(0, dtype=np.float32), "zero")
     model.graph.initializer.append(zero)
-    for name in ("memory_keys", "memory_values"):
+    for name in ("memory_state", "memory_keys", "memory_values"):
         for node in model.graph.node:
             for place, used in enumerate(node.input):
                 if used == name:

@@ -188,9 +188,11 @@ def test_proposition_4_two_levels_are_masked_layers_over_the_whole_session(memor
     s = projection @ y + model.session_positions.weight[:4]
     for layer in model.session_layers:
         s = masked_encoder_layer(layer, s, torch.ones(4, 4).tril().double())
-    z = y + model.session_norm(s)[holds]
+    s = model.session_norm(s)
+    z = y + s[holds]
 
     x, asks, place = flat(written, model.decoder_positions)
+    x = x + s[asks]
     seen = asks[:, None] >= holds if memory == "all" else asks[:, None] == holds
     causal = (asks[:, None] == asks) & (place[:, None] >= place)
     rows = torch.cat([z, x])

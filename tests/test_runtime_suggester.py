@@ -297,7 +297,10 @@ def test_a_generated_denied_word_is_left_out(make: Any) -> None:
     word = next(found.text for found in free if found.text.isalpha())
     left = make({}, denied=(word,)).session().suggest("n", 8).suggestions
     assert word not in [found.text for found in left]
-    assert [found for found in free if found.text != word and word not in found.text.split()] == left
+    kept = [found for found in free if found.text != word and word not in found.text.split()]
+    # A wider search was made, which may find a better one for the last place.
+    assert left[: len(kept) - 1] == sorted(left, key=lambda found: -found.score)[: len(kept) - 1]
+    assert len(set(kept) - set(left)) <= 1
 
 
 def test_a_deadline_that_passed_gives_the_popular_completions_in_time(session: Session) -> None:
