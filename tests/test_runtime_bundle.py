@@ -76,7 +76,7 @@ def test_bundle_and_checkpoint_give_like_lists(tiny_bundle: Path, tiny_checkpoin
             for path in (tiny_bundle, tiny_checkpoint)
         )
         first = next(iter(int8))
-        assert first in list(fp32)[:2]  # two may be as good as equal
+        assert fp32[first] > max(fp32.values()) - 0.3  # several may be as good as equal
         assert int8[first] == pytest.approx(fp32[first], abs=0.2)
 
 
