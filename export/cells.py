@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from export.graph_builder import CONTRIB, FLOAT, GraphBuilder, Shape
+from export.graph_builder import CONTRIB, FLOAT, GraphBuilder
 from export.graph_layers import Layers, zeros
 from export.recurrent_decoder import Cell
+from export.session_memory import SessionMemory
 from mtn_edge.config import ModelConfig
 
 
@@ -25,18 +26,15 @@ def recurrent_cell(graph: GraphBuilder, config: ModelConfig) -> Cell:
     raise ValueError(f"`{config.arch}` has no recurrent decoder")
 
 
-def ssru_cell(graph: GraphBuilder, config: ModelConfig, positions: str) -> Cell:
+def ssru_cell(graph: GraphBuilder, config: ModelConfig, memory: SessionMemory, positions: str) -> Cell:
     """A Transformer decoder with simple recurrent units: one vector [r, d] for each layer.
 
     Args:
-        graph: the memory becomes inputs of it.
+        graph: the graph around the loop.
         config: the model.
+        memory: of the session.
         positions: [T, d], added to the tokens at each place.
     """
-    h, e = config.heads, config.d_model // config.heads
-    shape: Shape = [config.decoder_weights, h, "m", e]
-    keys = graph.split(graph.input("memory_keys", FLOAT, shape), config.decoder_weights, axis=0)
-    values = graph.split(graph.input("memory_values", FLOAT, shape), config.decoder_weights, axis=0)
     which = [run % config.decoder_weights for run in range(config.decoder_layers)]
     names = [f"decoder_layers.{number}" for number in which]
     followings = [*(f"{name}.attention_norm" for name in names[1:]), "decoder_norm"]
@@ -47,11 +45,12 @@ def ssru_cell(graph: GraphBuilder, config: ModelConfig, positions: str) -> Cell:
         position = inner.node("Gather", positions, places)  # [r, d]
         rows = inner.node("Unsqueeze", embedded, inner.integers(0))
         stream = layers.begin(rows, position, f"{names[0]}.attention_norm")  # [1, r, d]
+        bias = memory.bias(inner, embedded)
         kept = []
         for number, name, following, past in zip(which, names, followings, cells, strict=True):
             mixed, cell = layers.ssru(stream.normed, f"{name}.attention", past)
             kept.append(cell)
-            stream = layers.decoder_rest(mixed, stream, name, following, (keys[number], values[number]))
+            stream = layers.decoder_rest(mixed, stream, name, following, memory.layers[number], bias)
         return inner.node("Reshape", stream.normed, inner.integers(-1, config.d_model)), kept
 
     start = (config.d_model, zeros(graph, 1, config.d_model))

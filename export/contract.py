@@ -92,6 +92,8 @@ def _mtn(model: dict[str, Any]) -> dict[str, Part]:
     memory = Part([decoders, h, "m", e], [decoders, h, "m + t", e], model["memory"] == "all")
     parts = {"session_keys": session, "session_values": session, "memory_keys": memory, "memory_values": memory}
     parts["memory_state"] = Part([model["d_model"]], [model["d_model"]], False)
+    if model["memory"] == "all":
+        parts["memory_query"] = Part(["m"], ["m + t"], True)
     return parts | (_history(model) if model["levels"] == 3 else {})
 
 

@@ -4,7 +4,8 @@ Contract: input `embedded` float32 [t, d] (the query's tokens, from `suggest.onn
 the parts of the session's state that it needs (`export.contract.state_parts`); outputs `new_` and the name of each
 part. For the MTN `session_keys` and `session_values` float32 [Ls, h, q, e] (q = queries so far with the start query, 0
 for the start query itself) become [Ls, h, q + 1, e]; `memory_keys` and `memory_values` float32 [Ld, h, m, e] grow by t
-tokens (memory `all`) or are replaced by them (`last`, no input then); `memory_state` [d] is replaced. With three levels
+tokens (memory `all`, with `memory_query` [m], the number of each token's query) or are replaced by them (`last`);
+`memory_state` [d] is replaced. With three levels
 `session_history` [d] of the user's earlier sessions is read, and `session_summary` [d] of this one grows.
 
 Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers
@@ -61,6 +62,13 @@ def _encode_mtn(layers: Layers, config: ModelConfig) -> None:
         state = graph.node("Add", state, graph.input("session_history", FLOAT, [config.d_model]))
     refined = graph.node("Add", encoded, state)  # [1, t, d] + [1, 1, d]
     graph.output(graph.node("Squeeze", state, graph.integers(0, 1)), "new_memory_state", FLOAT, [config.d_model])
+    if config.memory == "all":
+        # The number of the query, for each of its tokens.
+        number = graph.node("Cast", graph.node("Shape", session_keys, start=2, end=3), to=FLOAT)
+        queries = graph.node(
+            "Concat", graph.input("memory_query", FLOAT, ["m"]), graph.node("Expand", number, count), axis=0
+        )
+        graph.output(queries, "new_memory_query", FLOAT, ["m + t"])
     memory_shape: Shape = [config.decoder_weights, h, "m", e]
     new_memory_shape: Shape = [config.decoder_weights, h, "m + t", e]
     for name, new in zip(("memory_keys", "memory_values"), layers.memory(refined, config.decoder_weights), strict=True):

@@ -154,10 +154,13 @@ class Layers:
         new = graph.node("Add", candidate, kept)  # [1, r, d]
         return graph.node("Relu", new), graph.node("Squeeze", new, graph.integers(0))
 
-    def cross_attention(self, x: str, name: str, keys: str, values: str) -> str:
-        """Multi-head attention of `x` [1, t, d] to keys and values [1, h, m, e]."""
+    def cross_attention(self, x: str, name: str, keys: str, values: str, bias: str = "") -> str:
+        """Multi-head attention of `x` [1, t, d] to keys and values [1, h, m, e], with `bias` [1, h, t, m] if any."""
         query = self.product(x, f"{name}.query")
-        attended = self.graph.node("MultiHeadAttention", query, keys, values, domain=CONTRIB, num_heads=self.heads)
+        more = ("", "", bias) if bias else ()
+        attended = self.graph.node(
+            "MultiHeadAttention", query, keys, values, *more, domain=CONTRIB, num_heads=self.heads
+        )
         return self.product(attended, f"{name}.out")
 
     def memory(self, x: str, layers: int) -> tuple[str, str]:
@@ -205,7 +208,9 @@ class Layers:
         changed = self.feed_forward(stream.normed, f"{name}.feed_forward")
         return self.join(changed, stream, f"{name}.feed_forward_norm", following), keys, values
 
-    def decoder_rest(self, mixed: str, stream: Stream, name: str, following: str, memory: tuple[str, str]) -> Stream:
+    def decoder_rest(
+        self, mixed: str, stream: Stream, name: str, following: str, memory: tuple[str, str], bias: str
+    ) -> Stream:
         """What follows the first block of a decoder layer: cross-attention and feed-forward on [1, t, d].
 
         Args:
@@ -214,9 +219,10 @@ class Layers:
             name: the layer's weights.
             following: the normalisation after the layer.
             memory: keys and values [1, h, m, e].
+            bias: [1, h, t, m], added to the scores of the attention to them; none when empty.
         """
         stream = self.join(mixed, stream, f"{name}.attention_norm", f"{name}.cross_attention_norm")
-        attended = self.cross_attention(stream.normed, f"{name}.cross_attention", *memory)
+        attended = self.cross_attention(stream.normed, f"{name}.cross_attention", *memory, bias)
         stream = self.join(attended, stream, f"{name}.cross_attention_norm", f"{name}.feed_forward_norm")
         changed = self.feed_forward(stream.normed, f"{name}.feed_forward")
         return self.join(changed, stream, f"{name}.feed_forward_norm", following)

@@ -26,6 +26,7 @@ from export.cells import recurrent_cell, ssru_cell
 from export.graph_builder import FLOAT, INT64, UINT8, Carry, GraphBuilder
 from export.graph_layers import Layers, filled, numbers, zeros
 from export.recurrent_decoder import RecurrentDecoder
+from export.session_memory import SessionMemory
 from export.tree_decoder import Decoded, TreeDecoder
 from mtn_edge.config import ModelConfig
 from mtn_edge.runtime.engine import IMPOSSIBLE
@@ -131,13 +132,13 @@ def _decoder(layers: Layers, config: ModelConfig, *, embedded: str, count: str, 
     if config.arch not in ("mtn", "transformer"):
         cell = recurrent_cell(graph, config)
         return RecurrentDecoder(layers, cell, embedded=embedded, count=count, max_steps=max_steps)
-    positions = layers.tensor("decoder_positions.weight")
+    memory, positions = SessionMemory(layers, config), layers.tensor("decoder_positions.weight")
     if config.arch == "mtn":  # the session's state is added to every token: once here, and not in each pass
         positions = graph.node("Add", positions, graph.input("memory_state", FLOAT, [config.d_model]))
         if config.mixer == "ssru":
-            cell = ssru_cell(graph, config, positions)
+            cell = ssru_cell(graph, config, memory, positions)
             return RecurrentDecoder(layers, cell, embedded=embedded, count=count, max_steps=max_steps)
-    return TreeDecoder(graph, config, positions=positions, count=count, beam=beam)
+    return TreeDecoder(graph, config, memory, positions=positions, count=count, beam=beam)
 
 
 def _share(graph: GraphBuilder, config: ModelConfig, *, next_state: str, floor: str, beam: str) -> _Shared:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from export.graph_builder import FLOAT, INT64, Carry, GraphBuilder, Shape
+from export.graph_builder import FLOAT, INT64, Carry, GraphBuilder
 from export.graph_layers import Layers, filled, numbers, zeros
+from export.session_memory import SessionMemory
 from mtn_edge.config import ModelConfig
 from mtn_edge.runtime.engine import IMPOSSIBLE
 
@@ -31,21 +32,18 @@ class TreeDecoder:
     """The decoder of an MTN or a flat Transformer; see `Decoder` in `export.suggest_graph`.
 
     Args:
-        graph: the graph around the loop; the memory becomes inputs of it.
+        graph: the graph around the loop.
         config: the model.
+        memory: of the session.
         positions: [T, d], added to the tokens at each place.
         count: int64 [1]: f.
         beam: int64 [1]: B.
     """
 
-    def __init__(self, graph: GraphBuilder, config: ModelConfig, *, positions: str, count: str, beam: str) -> None:
-        self._graph, self._config, self._positions, self._count = graph, config, positions, count
-        h, e = config.heads, config.d_model // config.heads
-        distinct = config.decoder_weights
-        shape: Shape = [distinct, h, "m", e]
-        keys = graph.split(graph.input("memory_keys", FLOAT, shape), distinct, axis=0)
-        values = graph.split(graph.input("memory_values", FLOAT, shape), distinct, axis=0)
-        self._memory = list(zip(keys, values, strict=True))  # [1, h, m, e] of each layer
+    def __init__(
+        self, graph: GraphBuilder, config: ModelConfig, memory: SessionMemory, *, positions: str, count: str, beam: str
+    ) -> None:
+        self._graph, self._config, self._memory, self._positions, self._count = graph, config, memory, positions, count
         # What the nodes of one pass may not attend to among themselves [B, B]: all but themselves.
         nothing = filled(graph, IMPOSSIBLE, beam, beam)
         above = graph.node("Trilu", nothing, graph.integer(1), upper=1)
@@ -79,13 +77,14 @@ class TreeDecoder:
         embedded = graph.node("Unsqueeze", "embedded", graph.integers(0))
         positions = graph.node("Gather", self._positions, "places")
         stream = layers.begin(embedded, positions, f"{names[0]}.attention_norm")  # [1, r, d]
+        bias = self._memory.bias(graph, "embedded")
         kept: list[str] = []
         followings = [*(f"{name}.attention_norm" for name in names[1:]), "decoder_norm"]
         for run, (number, name, following) in enumerate(zip(which, names, followings, strict=True)):
             past = (f"keys_{run}", f"values_{run}")
             attended, keys, values = layers.self_attention(stream.normed, f"{name}.attention", past, hidden)
             kept += [keys, values]
-            stream = layers.decoder_rest(attended, stream, name, following, self._memory[number])
+            stream = layers.decoder_rest(attended, stream, name, following, self._memory.layers[number], bias)
         return Decoded(graph.node("Reshape", stream.normed, graph.integers(-1, config.d_model)), kept)
 
     def carry_on(self, layers: Layers, kept: list[str], *, row: str, count: str) -> list[str]:

@@ -33,17 +33,16 @@ def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig)
     """
     tensors: Tensors = {}
     cross: dict[str, list[NDArray[np.float32]]] = {"weight": [], "bias": []}
-    for name, tensor in state.items():
+    for own_name, tensor in state.items():
+        name = _named(own_name, config)
         if ".cross_attention.kv." in name:
             cross[name.rpartition(".")[2]].append(tensor.T)
         elif name == "embedding.weight":
             tensors[name] = tensor.T * np.float32(math.sqrt(config.d_model))
         elif name == "projection.weight":
             tensors[name] = tensor.reshape(-1, config.d_model) if config.projection == "full" else tensor[None]
-        elif tensor.ndim == 2 and "positions." not in name:
-            tensors[_named(name, config)] = tensor.T
         else:
-            tensors[_named(name, config)] = tensor
+            tensors[name] = tensor.T if tensor.ndim == 2 and "_positions." not in name else tensor
     if cross["weight"]:
         tensors["memory.kv.weight"] = np.concatenate(cross["weight"], axis=1)
         tensors["memory.kv.bias"] = np.concatenate(cross["bias"])
@@ -55,13 +54,20 @@ def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig)
 
 def _named(name: str, config: ModelConfig) -> str:
     """A tensor's name in the graphs, where each belongs to a group by how its name begins."""
-    if name in ("history.projection", "history.positions.weight"):
-        return {"history.projection": "projection.history"}.get(name, "history_positions.weight")
+    if name in _OTHER_NAMES:
+        return _OTHER_NAMES[name]
     layer, _, parameter = name.rpartition(".")
     if parameter.endswith("_l0"):
         kind, _, side = parameter.removesuffix("_l0").partition("_")
         return f"{layer}.{'input' if side == 'ih' else 'hidden'}.{kind}"
     return f"scores.{parameter}" if config.arch == "tail-lstm" and layer == "output" else name
+
+
+_OTHER_NAMES = {
+    "history.projection": "projection.history",
+    "history.positions.weight": "history_positions.weight",
+    "recency.weight": "recency_positions.weight",
+}
 
 
 def last_decoder_norm(config: ModelConfig) -> str:

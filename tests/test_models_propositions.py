@@ -39,16 +39,19 @@ def assert_same(one: Tensor, other: Tensor) -> None:
 
 
 def mixed(x: Tensor, mask: Tensor, query: nn.Linear, key: nn.Linear, value: nn.Linear, out: nn.Linear) -> Tensor:
-    """Row t: sum of w_(t,s) V x_s over the rows s that `mask` [n, n] lets it see; zero where it sees none."""
-    total = torch.zeros_like(x)
+    """Row t: sum of w_(t,s) V x_s over the rows s that `mask` lets it see; zero where it sees none.
+
+    `mask` is [n, n], or [h, n, n] with a mask for each head; what is seen need not count alike.
+    """
+    total, masks = torch.zeros_like(x), mask.expand(HEADS, *mask.shape[-2:])
     e = D // HEADS
     for head in range(HEADS):
         part = slice(head * e, (head + 1) * e)
         q, k, v = (linear(x)[:, part] for linear in (query, key, value))
-        weights = torch.exp(q @ k.T / math.sqrt(e)) * mask
+        weights = torch.exp(q @ k.T / math.sqrt(e)) * masks[head]
         weights = weights / weights.sum(dim=1, keepdim=True).clamp(min=1e-300)
         total += weights @ v @ out.weight[:, part].T
-    return total + out.bias * mask.any(dim=1, keepdim=True)
+    return total + out.bias * masks[0].any(dim=1, keepdim=True)
 
 
 def parts(linear: nn.Linear, count: int) -> list[nn.Linear]:
@@ -74,12 +77,12 @@ def masked_encoder_layer(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor
 def masked_decoder_layer(layer: DecoderLayer, rows: Tensor, m: int, seen: Tensor, causal: Tensor) -> Tensor:
     """A decoder layer over `rows` = memory [m, d] and targets [u, d] in one matrix: two masked layers.
 
-    The first mask lets targets see targets (`causal` [u, u]), the second lets them see the memory (`seen` [u, m]); the
-    memory's own rows see nothing and stay as they are.
+    The first mask lets targets see targets (`causal` [u, u]), the second lets them see the memory (`seen` [u, m] or
+    [h, u, m]); the memory's own rows see nothing and stay as they are.
     """
     n = len(rows)
-    to_self, to_memory = torch.zeros(n, n), torch.zeros(n, n)
-    to_self[m:, m:], to_memory[m:, :m] = causal, seen
+    to_self, to_memory = torch.zeros(n, n), torch.zeros(HEADS, n, n).double()
+    to_self[m:, m:], to_memory[:, m:, :m] = causal, seen
     target = (torch.arange(n) >= m)[:, None]
     rows = rows + self_mixed(layer.attention, layer.attention_norm(rows), to_self)
     cross = layer.cross_attention
@@ -155,7 +158,7 @@ def test_proposition_3_a_decoder_layer_is_two_masked_layers() -> None:
     memory, x = torch.randn(m, D).double(), torch.randn(u, D).double()
     causal = torch.ones(u, u).tril()
     expected, _ = layer.mix(x[None], mask=causal.bool())
-    expected = layer.attend_to_memory(expected, layer.cross_attention.keys_values(memory[None]), mask=None)
+    expected = layer.attend_to_memory(expected, layer.cross_attention.keys_values(memory[None]), bias=None)
     found = masked_decoder_layer(layer, torch.cat([memory, x]), m, torch.ones(u, m), causal)
     assert_same(found[m:], expected[0])
     assert torch.equal(found[:m], memory)
@@ -193,9 +196,12 @@ def test_proposition_4_two_levels_are_masked_layers_over_the_whole_session(memor
 
     x, asks, place = flat(written, model.decoder_positions)
     x = x + s[asks]
-    seen = asks[:, None] >= holds if memory == "all" else asks[:, None] == holds
+    age = asks[:, None] - holds
+    seen = (age == 0).double()
+    if model.recency is not None:  # a query counts by its age, for each head in another way
+        seen = (age >= 0) * torch.exp(model.recency(age.clamp(min=0))).permute(2, 0, 1)
     causal = (asks[:, None] == asks) & (place[:, None] >= place)
     rows = torch.cat([z, x])
     for layer in model.decoder_layers:
-        rows = masked_decoder_layer(layer, rows, len(z), seen.double(), causal.double())
+        rows = masked_decoder_layer(layer, rows, len(z), seen, causal.double())
     assert_same(model.decoder_norm(rows[len(z) :]), model.states(source, target))

@@ -18,6 +18,7 @@ import onnxruntime
 
 from export.graph_builder import FLOAT, INT64, UINT8, GraphBuilder, Shape
 from export.graph_layers import Layers
+from export.session_memory import SessionMemory
 from export.weights import graph_tensors
 from mtn_edge.config import ModelConfig
 from mtn_edge.decoding.prefix_constraint import Constraint
@@ -141,7 +142,7 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     Inputs `tokens` int64 [n, t] (t is 1 after the first step), `parents` int64 [n] (rows of the caches that the
     hypotheses go on from), `places` int64 [t] (positions), `hidden` float32 [1, 1, t, p + t] (-1e9 where attention is
     not allowed), `entries` uint8 [n, V] (rows of the constraint's table), `past_0`... float32 [., h, p, e] (keys, then
-    values, of each layer), `memory_state` float32 [d], `memory_keys` and `memory_values` float32 [Ld, h, m, e]. Outputs
+    values, of each layer), and the memory of `suggest.onnx`. Outputs
     the best log-probabilities and tokens [n, beam], then the caches [n, h, p + t, e].
     """
     graph = GraphBuilder("step")
@@ -154,11 +155,7 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     cache: Shape = ["c", h, "p", d // h]
     caches = [graph.input(f"past_{number}", FLOAT, cache) for number in range(2 * config.decoder_layers)]
     caches = [graph.node("Gather", each, parents) for each in caches]
-    memory_shape: Shape = [config.decoder_layers, h, "m", d // h]
-    memory = [
-        graph.split(graph.input(name, FLOAT, memory_shape), config.decoder_layers, axis=0)
-        for name in ("memory_keys", "memory_values")
-    ]
+    memory = SessionMemory(layers, config)
 
     shape = graph.node("Concat", graph.node("Shape", tokens), graph.integers(d), axis=0)
     embedded = layers.embedding(graph.node("Reshape", tokens, graph.integers(-1)))
@@ -169,6 +166,9 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     stream = layers.begin(embedded, positions, f"{names[0]}.attention_norm")
     followings = [*(f"{name}.attention_norm" for name in names[1:]), "decoder_norm"]
     present: list[str] = []
+    bias = memory.bias(
+        graph, graph.node("Reshape", tokens, graph.integers(-1))
+    )  # a row for each token of each hypothesis
     for number, (name, following) in enumerate(zip(names, followings, strict=True)):
         past = (caches[2 * number], caches[2 * number + 1])
         attended, *kept = layers.self_attention(stream.normed, f"{name}.attention", past, hidden)
@@ -176,7 +176,7 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
         stream = layers.join(attended, stream, f"{name}.attention_norm", f"{name}.cross_attention_norm")
         # The memory is shared by all hypotheses: they are queries of one sequence here.
         asked = graph.node("Reshape", stream.normed, graph.integers(1, -1, d))
-        asked = layers.cross_attention(asked, f"{name}.cross_attention", memory[0][number], memory[1][number])
+        asked = layers.cross_attention(asked, f"{name}.cross_attention", *memory.layers[number], bias)
         asked = graph.node("Reshape", asked, shape)
         stream = layers.join(asked, stream, f"{name}.cross_attention_norm", f"{name}.feed_forward_norm")
         changed = layers.feed_forward(stream.normed, f"{name}.feed_forward")

@@ -107,12 +107,15 @@ class CrossAttention(nn.Module):
         return key, value
 
     def forward(
-        self, x: Tensor, keys_values: KeysValues, *, mask: Tensor | None, packing: Packing | None = None
+        self, x: Tensor, keys_values: KeysValues, *, bias: Tensor | None, packing: Packing | None = None
     ) -> Tensor:
-        """Attends from `x` [b, t, d], or [n, d] with `packing`, to the memory where `mask` [b, 1, t, m] is True."""
+        """Attends from `x` [b, t, d], or [n, d] with `packing`, to the memory.
+
+        `bias` is broadcast to [b, h, t, m]: added to the scores, or True where attention is allowed; None allows all.
+        """
         query = self.query(x) if packing is None else packing.pad(self.query(x))
         attended = join_heads(
-            F.scaled_dot_product_attention(split_heads(query, self.heads), *keys_values, attn_mask=mask)
+            F.scaled_dot_product_attention(split_heads(query, self.heads), *keys_values, attn_mask=bias)
         )
         return self.out(attended if packing is None else packing.pack(attended))  # type: ignore[no-any-return]
 
@@ -233,11 +236,11 @@ class DecoderLayer(nn.Module):
         return add(x, self.dropout(mixed), self.attention_norm, self.norm), kept
 
     def attend_to_memory(
-        self, x: Tensor, memory: KeysValues, *, mask: Tensor | None, packing: Packing | None = None
+        self, x: Tensor, memory: KeysValues, *, bias: Tensor | None, packing: Packing | None = None
     ) -> Tensor:
-        """The cross-attention and feed-forward blocks: `x` to outputs of its shape."""
+        """The cross-attention and feed-forward blocks: `x` to outputs of its shape (`bias`: see `CrossAttention`)."""
         attended = self.cross_attention(
-            self.cross_attention_norm(x) if self.norm == "pre" else x, memory, mask=mask, packing=packing
+            self.cross_attention_norm(x) if self.norm == "pre" else x, memory, bias=bias, packing=packing
         )
         x = add(x, self.dropout(attended), self.cross_attention_norm, self.norm)
         changed = self.feed_forward(self.feed_forward_norm(x) if self.norm == "pre" else x)

@@ -85,8 +85,12 @@ class MTN(nn.Module):
         self.decoder_layers = nn.ModuleList(DecoderLayer(**layer, mixer=mixer) for _ in range(distinct))  # type: ignore[arg-type]
         self.decoder_runs = decoder_layers
         self.decoder_norm = final_norm(d_model, norm)
+        # With all queries in the memory the decoder has to know which are the last ones.
+        self.recency = nn.Embedding(max_queries + 1, heads) if memory == "all" else None
         self.dropout = nn.Dropout(dropout)
         self.apply(init_weights)
+        if self.recency is not None:
+            nn.init.zeros_(self.recency.weight)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Decoder states for every query of every session, each given the queries before it.
@@ -111,7 +115,7 @@ class MTN(nn.Module):
         refined, states = self._refine(source, target_in, user)
         read, written = source != PAD, target_in != PAD  # [b, q, t], [b, q, u]
         memory, asking = Packing.from_counts(read.sum((1, 2))), Packing.from_counts(written.sum((1, 2)))
-        mask = self._memory_mask(asking.pad(written.nonzero()[:, 1]), memory.pad(read.nonzero()[:, 1]), memory.real)
+        bias = self._memory_bias(asking.pad(written.nonzero()[:, 1]), memory.pad(read.nonzero()[:, 1]), memory.real)
         by_query = Packing(written.flatten(0, 1))  # [b * q, u]
         u = target_in.shape[2]
         causal = torch.ones(u, u, dtype=torch.bool, device=source.device).tril()
@@ -122,7 +126,7 @@ class MTN(nn.Module):
         for _, layer in self._decoder():
             x, _ = layer.mix(x, mask=causal, packing=by_query)
             keys_values = layer.cross_attention.keys_values(refined, packing=memory)
-            x = layer.attend_to_memory(x, keys_values, mask=mask, packing=asking)
+            x = layer.attend_to_memory(x, keys_values, bias=bias, packing=asking)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def logits(self, states: Tensor) -> Tensor:
@@ -136,8 +140,10 @@ class MTN(nn.Module):
         kept = {"session_keys": session, "session_values": session}
         if self.history is not None:
             kept |= self.history.start(device)
-        state = torch.zeros(self.d_model, device=device)
-        return SessionCache(kept, {"memory_state": state, "memory_keys": memory, "memory_values": memory})
+        decoded = {"memory_state": torch.zeros(self.d_model, device=device)}
+        if self.recency is not None:
+            decoded["memory_query"] = empty[0, :, 0]
+        return SessionCache(kept, decoded | {"memory_keys": memory, "memory_values": memory})
 
     def append(self, tokens: Tensor, cache: SessionCache) -> SessionCache:
         """Adds one query to a session (the cached form of `_refine`).
@@ -147,8 +153,10 @@ class MTN(nn.Module):
         Args:
             tokens: [t] tokens of the query, 1 to `max_tokens` of them.
             cache: the session so far, at most `max_queries` queries with the start query: `session_keys` and
-                `session_values` [Ls, h, q, e] of its queries, `memory_keys` and `memory_values` [Ld, h, m, e] of their
-                tokens (or of the last query's). With three levels also what `HistoryEncoder` keeps.
+                `session_values` [Ls, h, q, e] of its queries; `memory_keys` and `memory_values` [Ld, h, m, e] of their
+                tokens (or of the last query's), with memory `all` `memory_query` [m], the number of each token's query;
+                `memory_state` [d], what the session encoder made of the last query. With three levels also what
+                `HistoryEncoder` keeps.
         """
         if self.history is not None and cache.session["session_keys"].shape[2] and tokens.tolist() == [BOS]:
             fresh = self.start(tokens.device)
@@ -167,16 +175,19 @@ class MTN(nn.Module):
             kept = self.history.add(cache.session, s, position)
             s = s + cache.session["session_history"]
         refined = y + s  # [1, t, d]
+        ages: dict[str, Tensor] = {}
         keys, values = _stack(
             [block.cross_attention.keys_values(refined) for block in cast(list[DecoderLayer], self.decoder_layers)]
         )
         if self.memory == "all":
             keys = torch.cat([cache.memory["memory_keys"], keys], dim=2)
             values = torch.cat([cache.memory["memory_values"], values], dim=2)
+            number = torch.full((len(tokens),), float(position), device=tokens.device)
+            ages = {"memory_query": torch.cat([cache.memory["memory_query"], number])}
         session_keys, session_values = _stack(session)
         return SessionCache(
             {"session_keys": session_keys, "session_values": session_values, **kept},
-            {"memory_state": s, "memory_keys": keys, "memory_values": values},
+            {"memory_state": s, "memory_keys": keys, "memory_values": values, **ages},
         )
 
     def step(
@@ -198,13 +209,17 @@ class MTN(nn.Module):
         x = x + memory["memory_state"]
         b = tokens.shape[0]
         memories = _by_layer(memory["memory_keys"], memory["memory_values"])
+        bias: Tensor | None = None
+        if self.recency is not None:
+            query = memory["memory_query"]
+            bias = self.recency((query[-1] - query).long()).T[None, :, None]  # [1, h, 1, m]
         present: list[Tensor] = []
         for number, layer in self._decoder():
             kept = past[len(present) : len(present) + layer.kept] if past is not None else None
             x, new = layer.mix(x, mask=None, past=kept)
             present += new
             # All hypotheses share one memory: fold them into the time axis.
-            x = layer.attend_to_memory(x.reshape(1, b, self.d_model), memories[number], mask=None).reshape(
+            x = layer.attend_to_memory(x.reshape(1, b, self.d_model), memories[number], bias=bias).reshape(
                 b, 1, self.d_model
             )
         return self.logits(self.decoder_norm(x)[:, 0]), present
@@ -214,8 +229,11 @@ class MTN(nn.Module):
         layers = list(enumerate(cast(list[DecoderLayer], self.decoder_layers)))
         return layers if len(layers) == self.decoder_runs else layers * self.decoder_runs
 
-    def _memory_mask(self, asking: Tensor, memory: Tensor, real: Tensor) -> Tensor:
-        """What each predicted token may look at in its session: [b, 1, u, m], True where allowed.
+    def _memory_bias(self, asking: Tensor, memory: Tensor, real: Tensor) -> Tensor:
+        """What is added to the scores of each predicted token's attention to its session: [b, 1 or h, u, m].
+
+        A learned number for each head and each age of a query (Raffel et al. 2020, section 2.1, have it for tokens), -inf
+        for what may not be seen. With memory `last` there is one query to see, and no age.
 
         Args:
             asking: [b, u] the number of the query that each predicted token belongs to; 0 where padded.
@@ -223,9 +241,14 @@ class MTN(nn.Module):
             real: [b, m] which of those are not padding.
         """
         # Query i looks at the tokens of queries up to i ("all") or of query i ("last"), the start query being number 0.
-        asking, memory = asking[:, :, None], memory[:, None]
-        sees = asking >= memory if self.memory == "all" else asking == memory
-        return (sees & real[:, None])[:, None]
+        age = asking[:, :, None] - memory[:, None]  # [b, u, m]
+        if self.recency is None:
+            hidden = (age != 0) | ~real[:, None]
+            return torch.zeros_like(age, dtype=torch.float32).masked_fill(hidden, -math.inf)[:, None]
+                :, None
+            ]
+        bias = self.recency(age.clamp(min=0)).permute(0, 3, 1, 2)  # [b, h, u, m]
+        return bias.masked_fill(((age < 0) | ~real[:, None])[:, None], -math.inf)  # type: ignore[no-any-return]
 
     def _refine(self, source: Tensor, target_in: Tensor, user: Tensor | None) -> tuple[Tensor, Tensor]:
         """What the session makes of its queries.

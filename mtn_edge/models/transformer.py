@@ -95,7 +95,7 @@ class Transformer(nn.Module):
         for layer in self._decoder:
             x, _ = layer.mix(x, mask=causal, packing=by_query)
             keys_values = layer.cross_attention.keys_values(memory, packing=read)
-            x = layer.attend_to_memory(x, keys_values, mask=mask, packing=by_query)
+            x = layer.attend_to_memory(x, keys_values, bias=mask, packing=by_query)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def logits(self, states: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ class Transformer(nn.Module):
             x, new = layer.mix(x, mask=None, past=None if past is None else past[2 * number : 2 * number + 2])
             present += new
             # All hypotheses share one memory: fold them into the time axis.
-            x = layer.attend_to_memory(x.view(1, n, -1), (keys[None], values[None]), mask=None).view(n, 1, -1)
+            x = layer.attend_to_memory(x.view(1, n, -1), (keys[None], values[None]), bias=None).view(n, 1, -1)
         return self.logits(self.decoder_norm(x)[:, 0]), present
 
     @property
