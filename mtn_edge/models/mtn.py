@@ -245,8 +245,6 @@ class MTN(nn.Module):
         if self.recency is None:
             hidden = (age != 0) | ~real[:, None]
             return torch.zeros_like(age, dtype=torch.float32).masked_fill(hidden, -math.inf)[:, None]
-                :, None
-            ]
         bias = self.recency(age.clamp(min=0)).permute(0, 3, 1, 2)  # [b, h, u, m]
         return bias.masked_fill(((age < 0) | ~real[:, None])[:, None], -math.inf)  # type: ignore[no-any-return]
 
