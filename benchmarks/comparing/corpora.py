@@ -18,6 +18,11 @@ SHARED = ROOT.parent / "shared" / "data"
 
 NETWORKS = ("mtn", "transformer", "seq2seq", "hred", "tail-lstm")
 BASELINES = ("mpc", "mpc+terms", "adj", "mcg", "ngram", "ngram+copy")
+SMALL = (
+    *("model.dropout=0.2", "train.batch_queries=64", "train.average=0.99"),
+    *("train.stop_on=mrr", "train.validate_every=400"),
+)
+"""For a few thousand sessions."""
 VARIANTS = {
     "mtn-1-layer": ("model.decoder_layers=1",),
     "mtn-shared": ("model.share_decoder=true",),
@@ -103,7 +108,7 @@ CORPORA = {
             title="MS MARCO conversational",
             about="3,053 sessions of web queries",
             logs=("msmarco_conv_dev_questions/sessions.tsv",),
-            settings=("model.dropout=0.3",),
+            settings=SMALL,
             variants=VARIANTS,
         ),
         Corpus(
@@ -112,7 +117,7 @@ CORPORA = {
             about="the same sessions with half the vocabulary",
             logs=("msmarco_conv_dev_questions/sessions.tsv",),
             vocab_size=2048,
-            settings=("model.dropout=0.3",),
+            settings=SMALL,
             networks=("mtn",),
             baselines=(),
         ),

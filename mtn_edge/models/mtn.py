@@ -232,8 +232,8 @@ class MTN(nn.Module):
     def _memory_bias(self, asking: Tensor, memory: Tensor, real: Tensor) -> Tensor:
         """What is added to the scores of each predicted token's attention to its session: [b, 1 or h, u, m].
 
-        A learned number for each head and each age of a query (Raffel et al. 2020, section 2.1, for tokens), and -inf for
-        what may not be seen. With memory `last` there is one query to see, and no age.
+        A learned number for each head and each age of a query (Raffel et al. 2020, section 2.1, for tokens), and -inf
+        for what may not be seen. With memory `last` there is one query to see, and no age.
 
         Args:
             asking: [b, u] the number of the query that each predicted token belongs to; 0 where padded.
