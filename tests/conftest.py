@@ -8,7 +8,7 @@ import pytest
 SETTINGS = [
     *("model.d_model=32", "model.heads=2", "model.ffn=64", "model.max_tokens=12", "model.max_queries=6"),
     *("model.query_layers=1", "model.session_layers=1", "model.decoder_layers=1", "model.dropout=0.0"),
-    *("train.epochs=14", "train.batch_queries=64", "train.learning_rate=1e-2", "train.warmup_steps=20"),
+    *("train.epochs=14", "train.batch_queries=32", "train.learning_rate=1e-2", "train.warmup_steps=20"),
 ]
 PLACES = ("new york", "boston", "paris", "berlin", "東京", "москва")
 NEEDS = ("hotels", "weather", "restaurants near me", "news today", "naïve café", "jobs 🎉")
