@@ -64,7 +64,8 @@ def main() -> None:
         print(f"\n{corpus.title}\n{words(found['tasks'])}", flush=True)
     versions = [corpus for corpus in corpora if corpus.name.startswith("msmarco")]
     document["front"] = front_of(versions, document["corpora"], options.work) if versions else []
-    print_front(document["front"])
+    if document["front"]:
+        print_front(document["front"])
     document["rows"] = [_row(corpus, task, name, summary) for corpus, task, name, summary in _all(document)]
     write(options.output, document)
     write_report(options.output.with_suffix(".html"), document)
