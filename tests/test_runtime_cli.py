@@ -67,7 +67,9 @@ def test_suggest_leaves_out_what_a_block_list_denies(
     free = run("suggest", path, "-p", "jaguar ").out
     left = run("suggest", path, "-p", "jaguar ", "--blocklist", tmp_path / "list.txt")
     assert "jaguar price\t" in free
-    assert "jaguar pictures\t" in left.out
+    kept = {line for line in free.splitlines() if not {"price", "food"} & set(line.split())}
+    assert kept
+    assert len(kept - set(left.out.splitlines())) <= 1  # a wider search may find a better one for the last place
     assert not {"price", "food"} & set(left.out.split())
     denied = run("suggest", path, "-p", "Jaguar PRICE now", "--blocklist", tmp_path / "list.txt")
     assert (denied.status, denied.out, denied.err.split(";")[0]) == (0, "", suggester.DENIED)
