@@ -122,7 +122,8 @@ def _train(cell: Cell, corpus: Corpus, data: Dataset, work: Path) -> tuple[Syste
     config = override(config, [f"train.seed={cell.seed}"])
     report = train_model(data.path, checkpoint, config=config, device="cpu", resume=True)
     torch.set_num_threads(1)
-    about = {"parameters": report["parameters"], "bytes": report["parameters"], "training": report}
+    training = {key: value for key, value in report.items() if key != "checkpoint"}  # a path of this machine
+    about = {"parameters": report["parameters"], "bytes": report["parameters"], "training": training}
     about["curve"] = [json.loads(line) for line in (checkpoint / "metrics.jsonl").read_text().splitlines()]
     return Model(lowered(checkpoint, "fp32")), about
 
