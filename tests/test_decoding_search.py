@@ -18,6 +18,7 @@ from mtn_edge.decoding.beam_search import beam_search
 from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint, PrefixConstraint
 from mtn_edge.decoding.torch_engine import TorchEngine
 from mtn_edge.models.build import build
+from mtn_edge.models.layers import Packing
 from mtn_edge.models.mtn import MTN
 from mtn_edge.runtime.call import Call, CallEndedError
 from mtn_edge.runtime.engine import DEAD, NO_FLOOR, Engine, Hypotheses, OnnxEngine, SessionState
@@ -36,6 +37,12 @@ APPLICATION = (
 )
 QUERIES = [[3, 4], [5, 6, 3]]
 MOST = 8
+
+
+def states_of(model: MTN, source: torch.Tensor, target_in: torch.Tensor) -> torch.Tensor:
+    """`MTN.states` with the padding: [b, q, u, d]."""
+    packing = Packing((target_in != PAD).flatten(0, 1))
+    return packing.pad(model.states(source, target_in)).view(*target_in.shape, model.d_model)
 
 
 class Words:
@@ -104,7 +111,7 @@ def step_log_probabilities(
     target_in = torch.full((len(targets), len(queries) + 1, len(targets[0]) + 1), PAD)
     target_in[:, -1] = torch.tensor([[BOS, *target] for target in targets])
     with torch.inference_mode():
-        return model.logits(model(source, target_in))[:, -1].log_softmax(-1).numpy()
+        return model.logits(states_of(model, source, target_in))[:, -1].log_softmax(-1).numpy()
 
 
 def log_probabilities(

@@ -35,7 +35,7 @@ from mtn_edge.tokenizer import BOS, PAD
 class MTN(nn.Module):
     """The network with two levels, or with three when there are `history_layers`.
 
-    Training takes all pairs of a session in one pass (`forward`). Decoding appends one query at a time (`append`), each
+    Training takes all pairs of a session in one pass (`states`). Decoding appends one query at a time (`append`), each
     at the price of one query encoding, and then costs the decoder alone (`step`).
     """
 
@@ -92,25 +92,20 @@ class MTN(nn.Module):
         if self.recency is not None:
             nn.init.zeros_(self.recency.weight)
 
-    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """Decoder states for every query of every session, each given the queries before it.
-
-        Args:
-            source: [b, q, t] tokens of the start query and of q_1 to q_(r-1), padded with `<pad>`.
-            target_in: [b, q, u] `<bos>` and tokens of q_1 to q_r, padded.
-
-        Returns:
-            [b, q, u, d], zero where padded; `logits` turns them (or some of them) into scores of the next token.
-        """
-        packing = Packing((target_in != PAD).flatten(0, 1))  # [b * q, u]
-        return packing.pad(self.states(source, target_in)).view(*target_in.shape, self.d_model)
-
     def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:
-        """`forward` without the padding: [n, d], one state for each of `target_in[target_in != PAD]`, in that order.
+        """Decoder states for every query of every session, each given the queries before it.
 
         With three levels `user` [b] says whose session each row is (None: nobody has earlier ones), rows of a user are
         adjacent and in order, and `source` may have a row more than `target_in`: the session's last query, which no
         prediction of the session reads but those of later sessions do.
+
+        Args:
+            source: [b, q, t] tokens of the start query and of q_1 to q_(r-1), padded with `<pad>`.
+            target_in: [b, q, u] `<bos>` and tokens of q_1 to q_r, padded.
+            user: [b], see above.
+
+        Returns:
+            [n, d], one state for each of `target_in[target_in != PAD]`, in that order.
         """
         refined, states = self._refine(source, target_in, user)
         read, written = source != PAD, target_in != PAD  # [b, q, t], [b, q, u]
