@@ -84,12 +84,14 @@ class TrainConfig:
     """Arithmetic: float32, or bfloat16 where that is safe; `auto` takes bfloat16 on CUDA."""
     compile: bool = False
     """Compile the loss with `torch.compile`: minutes at the start, faster steps on a GPU."""
+    optimizer: Literal["muon", "adamw"] = "muon"
+    """Muon for the matrices of the layers and AdamW for the rest, or AdamW for all."""
     learning_rate: float = 3e-3
     """Peak of the schedule: linear warm-up, then a cosine down to a tenth."""
     warmup_steps: int = 200
     """Steps of the warm-up."""
     weight_decay: float = 0.1
-    """Decoupled weight decay (AdamW) of matrices."""
+    """Decoupled weight decay of matrices."""
     label_smoothing: float = 0.1
     """Probability mass spread evenly over the vocabulary in the training loss."""
     bpe_dropout: float = 0.0

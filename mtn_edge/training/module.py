@@ -16,6 +16,7 @@ from mtn_edge.data.batches import IGNORE, Batch
 from mtn_edge.models.build import Network
 from mtn_edge.tokenizer import PAD
 from mtn_edge.training.faults import diverged
+from mtn_edge.training.optimizer import make_optimizer
 from mtn_edge.training.state import Progress
 from mtn_edge.training.stream import Micro
 
@@ -51,13 +52,8 @@ class TrainingModule(pl.LightningModule):
         return loss * (self._shares / micro.tokens)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW; only matrices decay, biases and norms do not."""
-        parameters = list(self.model.parameters())
-        groups = [
-            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.train_config.weight_decay},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-        ]
-        return torch.optim.AdamW(groups, lr=self.train_config.learning_rate, betas=(0.9, 0.98), fused=True)
+        """The optimizer that the settings name."""
+        return make_optimizer(self.model, self.train_config)
 
     def configure_gradient_clipping(self, *arguments: Any, **named: Any) -> None:  # noqa: ARG002
         """Scales the gradients of a step down to their largest norm.
