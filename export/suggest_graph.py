@@ -138,7 +138,7 @@ def _decoder(layers: Layers, config: ModelConfig, *, embedded: str, count: str, 
         if config.mixer == "ssru":
             cell = ssru_cell(graph, config, memory, positions)
             return RecurrentDecoder(layers, cell, embedded=embedded, count=count, max_steps=max_steps)
-    return TreeDecoder(graph, config, memory, positions=positions, count=count, beam=beam)
+    return TreeDecoder(graph, config, memory, positions=positions, embedded=embedded, count=count, beam=beam)
 
 
 def _share(graph: GraphBuilder, config: ModelConfig, *, next_state: str, floor: str, beam: str) -> _Shared:

@@ -157,21 +157,21 @@ def preset(name: str, arch: str = "mtn") -> Config:
 _SIZES: dict[str, dict[str, dict[str, int]]] = {
     "tiny": {
         "transformer": {"ffn": 488},
-        "seq2seq": {"units": 264},
-        "hred": {"units": 228},
-        "tail-lstm": {"d_model": 64, "units": 216},
+        "seq2seq": {"units": 272},
+        "hred": {"units": 232},
+        "tail-lstm": {"d_model": 64, "units": 224},
     },
     "small": {
         "transformer": {"ffn": 1012},
-        "seq2seq": {"units": 696},
-        "hred": {"units": 604},
-        "tail-lstm": {"d_model": 64, "units": 852},
+        "seq2seq": {"units": 704},
+        "hred": {"units": 612},
+        "tail-lstm": {"d_model": 64, "units": 864},
     },
     "base": {
         "transformer": {"ffn": 2040},
-        "seq2seq": {"units": 1880},
-        "hred": {"units": 1640},
-        "tail-lstm": {"d_model": 64, "units": 2784},
+        "seq2seq": {"units": 1892},
+        "hred": {"units": 1656},
+        "tail-lstm": {"d_model": 64, "units": 2808},
     },
 }
 """Sizes of the rivals in each preset, where they differ from the MTN's."""

@@ -26,7 +26,10 @@ GROUPS = {
     "session_encoder": ("session_layers.", "session_encoder."),
     "history": ("history.",),
     "memory": ("memory.", "bridge.", "output_session."),
-    "decoder": ("decoder_layers.", "decoder.", "lstm.", "attention.", "combine.", "output.", "output_embedding."),
+    "decoder": (
+        *("decoder_layers.", "decoder_convolution.", "decoder.", "lstm."),
+        *("attention.", "combine.", "output.", "output_embedding."),
+    ),
     "output": ("scores.",),
 }
 """Groups of matrices, and how the names of their tensors begin."""

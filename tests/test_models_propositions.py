@@ -200,7 +200,12 @@ def test_proposition_4_two_levels_are_masked_layers_over_the_whole_session(memor
     seen = (age == 0).double()
     if model.recency is not None:  # a query counts by its age, for each head in another way
         seen = (age >= 0) * torch.exp(model.recency(age.clamp(min=0))).permute(2, 0, 1)
-    causal = (asks[:, None] == asks) & (place[:, None] >= place)
+    within = asks[:, None] == asks
+    assert model.decoder_convolution is not None
+    embedded = model.embedding(torch.tensor([token for query in written for token in query])) * math.sqrt(D)
+    for back, weight in enumerate(model.decoder_convolution.weight.split(D, dim=1), start=1):
+        x = x + (within & (place[:, None] - place == back)).double() @ embedded @ weight.T
+    causal = within & (place[:, None] >= place)
     rows = torch.cat([z, x])
     for layer in model.decoder_layers:
         rows = masked_decoder_layer(layer, rows, len(z), seen, causal.double())

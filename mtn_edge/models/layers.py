@@ -247,6 +247,24 @@ class DecoderLayer(nn.Module):
         return add(x, self.dropout(changed), self.feed_forward_norm, self.norm)
 
 
+def two_before(embedded: Tensor, columns: Tensor) -> Tensor:
+    """The embeddings of the two tokens before each: [n, d] to [n, 2 d], zeros before the start of a row.
+
+    A causal convolution over them at the foot of a decoder (`decoder_convolution`, zero at first) shows each token
+    what stands before it, which attention would have to learn to find. So et al. 2021 (Primer) have such convolutions,
+    one for each channel, inside the attention.
+
+    Args:
+        embedded: packed tokens, scaled.
+        columns: [n] the place of each in its row (`Packing.columns`).
+    """
+    parts = []
+    for back in (1, 2):
+        shifted = F.pad(embedded, (0, 0, back, 0))[: len(embedded)]
+        parts.append(shifted * (columns >= back)[:, None])
+    return torch.cat(parts, dim=1)
+
+
 def final_norm(d_model: int, norm: Norm) -> nn.Module:
     """What follows a stack of layers: pre-norm layers leave their sum unnormalised, post-norm layers do not."""
     return nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()

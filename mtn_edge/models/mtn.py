@@ -27,6 +27,7 @@ from mtn_edge.models.layers import (
     Packing,
     final_norm,
     init_weights,
+    two_before,
 )
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import BOS, PAD
@@ -80,6 +81,8 @@ class MTN(nn.Module):
             else None
         )
         self.decoder_positions = nn.Embedding(max_tokens + 1, d_model)
+        # A recurrent unit has the last tokens at hand, attention has to find them.
+        self.decoder_convolution = nn.Linear(2 * d_model, d_model, bias=False) if mixer == "attention" else None
         # With shared weights one layer is run again and again, and all runs read the same memory.
         distinct = 1 if share_decoder else decoder_layers
         self.decoder_layers = nn.ModuleList(DecoderLayer(**layer, mixer=mixer) for _ in range(distinct))  # type: ignore[arg-type]
@@ -89,8 +92,9 @@ class MTN(nn.Module):
         self.recency = nn.Embedding(max_queries + 1, heads) if memory == "all" else None
         self.dropout = nn.Dropout(dropout)
         self.apply(init_weights)
-        if self.recency is not None:
-            nn.init.zeros_(self.recency.weight)
+        for added in (self.recency, self.decoder_convolution):
+            if added is not None:
+                nn.init.zeros_(added.weight)
 
     def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:
         """Decoder states for every query of every session, each given the queries before it.
@@ -115,9 +119,11 @@ class MTN(nn.Module):
         u = target_in.shape[2]
         causal = torch.ones(u, u, dtype=torch.bool, device=source.device).tril()
 
-        x = self._embed(target_in[written], self.decoder_positions(by_query.columns))  # [n, d]
+        embedded = self._scaled(target_in[written])  # [n, d]
         row, query, _ = written.nonzero(as_tuple=True)
-        x = x + states[row, query]
+        x = self.dropout(embedded + self.decoder_positions(by_query.columns)) + states[row, query]
+        if self.decoder_convolution is not None:
+            x = x + self.decoder_convolution(two_before(embedded, by_query.columns))
         for _, layer in self._decoder():
             x, _ = layer.mix(x, mask=causal, packing=by_query)
             keys_values = layer.cross_attention.keys_values(refined, packing=memory)
@@ -197,18 +203,23 @@ class MTN(nn.Module):
             past: what the previous step returned, rows reordered; None at position 0.
 
         Returns:
-            Scores [b, v] of the next token; what each layer in turn keeps of the tokens (see
-            `DecoderLayer.mix`).
+            Scores [b, v] of the next token; embeddings of the last two tokens [b, 2 d], if there is a convolution, and
+            what each layer in turn keeps of the tokens (see `DecoderLayer.mix`).
         """
-        x = self._embed(tokens[:, None], self.decoder_positions.weight[position : position + 1])  # [b, 1, d]
-        x = x + memory["memory_state"]
         b = tokens.shape[0]
+        embedded = self._scaled(tokens)  # [b, d]
+        x = self.dropout(embedded + self.decoder_positions.weight[position]) + memory["memory_state"]
+        present: list[Tensor] = []
+        if self.decoder_convolution is not None:
+            before = past[0] if past is not None else embedded.new_zeros(b, 2 * self.d_model)
+            x = x + self.decoder_convolution(before)
+            present.append(torch.cat([embedded, before[:, : self.d_model]], dim=1))
+        x = x[:, None]  # [b, 1, d]
         memories = _by_layer(memory["memory_keys"], memory["memory_values"])
         bias: Tensor | None = None
         if self.recency is not None:
             query = memory["memory_query"]
             bias = self.recency((query[-1] - query).long()).T[None, :, None]  # [1, h, 1, m]
-        present: list[Tensor] = []
         for number, layer in self._decoder():
             kept = past[len(present) : len(present) + layer.kept] if past is not None else None
             x, new = layer.mix(x, mask=None, past=kept)
@@ -281,7 +292,11 @@ class MTN(nn.Module):
         return self.query_norm(x)  # type: ignore[no-any-return]
 
     def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        return self.dropout(self.embedding(tokens) * math.sqrt(self.d_model) + positions)  # type: ignore[no-any-return]
+        return self.dropout(self._scaled(tokens) + positions)  # type: ignore[no-any-return]
+
+    def _scaled(self, tokens: Tensor) -> Tensor:
+        """Embeddings, about as large as what they are added to."""
+        return self.embedding(tokens) * math.sqrt(self.d_model)  # type: ignore[no-any-return]
 
 
 class PositionProjection(nn.Module):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtn_edge.models.concatenation import SEPARATOR, with_separators
-from mtn_edge.models.layers import DecoderLayer, EncoderLayer, Norm, Packing, final_norm, init_weights
+from mtn_edge.models.layers import DecoderLayer, EncoderLayer, Norm, Packing, final_norm, init_weights, two_before
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import PAD
 
@@ -67,10 +67,12 @@ class Transformer(nn.Module):
         self.encoder_layers = nn.ModuleList(EncoderLayer(**layer) for _ in range(encoder_layers))  # type: ignore[arg-type]
         self.encoder_norm = final_norm(d_model, norm)
         self.decoder_positions = nn.Embedding(max_tokens + 1, d_model)
+        self.decoder_convolution = nn.Linear(2 * d_model, d_model, bias=False)
         self.decoder_layers = nn.ModuleList(DecoderLayer(**layer) for _ in range(decoder_layers))  # type: ignore[arg-type]
         self.decoder_norm = final_norm(d_model, norm)
         self.dropout = nn.Dropout(dropout)
         self.apply(init_weights)
+        nn.init.zeros_(self.decoder_convolution.weight)
 
     def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """Decoder states of all pairs of all sessions.
@@ -91,7 +93,9 @@ class Transformer(nn.Module):
         causal = torch.ones(u, u, dtype=torch.bool, device=source.device).tril()
         mask = read.real[:, None, None]  # [p, 1, 1, m]
 
-        x = self._embed(by_query.pack(writing), self.decoder_positions(by_query.columns))  # [n, d]
+        embedded = self._scaled(by_query.pack(writing))  # [n, d]
+        x = self.dropout(embedded + self.decoder_positions(by_query.columns))
+        x = x + self.decoder_convolution(two_before(embedded, by_query.columns))
         for layer in self._decoder:
             x, _ = layer.mix(x, mask=causal, packing=by_query)
             keys_values = layer.cross_attention.keys_values(memory, packing=read)
@@ -119,8 +123,7 @@ class Transformer(nn.Module):
                 are read of it, without positions; `memory_keys` and `memory_values` [Ld, h, m, e] are replaced.
         """
         new = torch.cat([tokens, tokens.new_tensor([SEPARATOR])])
-        scaled = self.embedding(new) * math.sqrt(self.d_model)
-        embedded = torch.cat([cache.session["session_embedded"], scaled])[-self.max_session_tokens :]
+        embedded = torch.cat([cache.session["session_embedded"], self._scaled(new)])[-self.max_session_tokens :]
         x = (embedded + self.encoder_positions.weight[-len(embedded) :])[None]  # [1, m, d]
         for layer in self._encoder:
             x, _ = layer(x, mask=None)
@@ -141,15 +144,19 @@ class Transformer(nn.Module):
             past: what the previous step returned, rows reordered; None at position 0.
 
         Returns:
-            Scores [n, v] of the next token; keys and values of each layer in turn, [n, h, position + 1, e].
+            Scores [n, v] of the next token; embeddings of the last two tokens [n, 2 d], keys and values of each layer
+            in turn, [n, h, position + 1, e].
         """
         n = len(tokens)
-        x = self._embed(tokens[:, None], self.decoder_positions.weight[position : position + 1])  # [n, 1, d]
-        present: list[Tensor] = []
+        embedded = self._scaled(tokens)  # [n, d]
+        before = past[0] if past is not None else embedded.new_zeros(n, 2 * self.d_model)
+        x = self.dropout(embedded + self.decoder_positions.weight[position]) + self.decoder_convolution(before)
+        x = x[:, None]  # [n, 1, d]
+        present = [torch.cat([embedded, before[:, : self.d_model]], dim=1)]
         for number, (layer, keys, values) in enumerate(
             zip(self._decoder, memory["memory_keys"], memory["memory_values"], strict=True)
         ):
-            x, new = layer.mix(x, mask=None, past=None if past is None else past[2 * number : 2 * number + 2])
+            x, new = layer.mix(x, mask=None, past=None if past is None else past[2 * number + 1 : 2 * number + 3])
             present += new
             # All hypotheses share one memory: fold them into the time axis.
             x = layer.attend_to_memory(x.view(1, n, -1), (keys[None], values[None]), bias=None).view(n, 1, -1)
@@ -187,4 +194,8 @@ class Transformer(nn.Module):
         return self.encoder_norm(x), packing
 
     def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        return self.dropout(self.embedding(tokens) * math.sqrt(self.d_model) + positions)  # type: ignore[no-any-return]
+        return self.dropout(self._scaled(tokens) + positions)  # type: ignore[no-any-return]
+
+    def _scaled(self, tokens: Tensor) -> Tensor:
+        """Embeddings, about as large as what they are added to."""
+        return self.embedding(tokens) * math.sqrt(self.d_model)  # type: ignore[no-any-return]
