@@ -12,6 +12,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from mtn_edge.errors import UserError
 
+Fusion = Literal["none", "ngram", "copy", "all"]
+"""What is mixed into a network's distribution, see `mtn_edge.models.fusion`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -55,6 +58,9 @@ class ModelConfig:
     """Query projection: one weight for each token position, or a full (max_tokens x d_model) x d_model matrix."""
     memory: Literal["all", "last"] = "all"
     """What the decoder attends to: the refined tokens of all queries so far, or of the last one only."""
+    fusion: Fusion = "none"
+    """What is mixed into the network's distribution by a learned gate: an n-gram of the training queries, what the
+    session's queries offer to copy, both (`all`), or nothing."""
     norm: Literal["pre", "post"] = "pre"
     """Layer normalisation before each sub-layer, or after its residual sum as the paper writes it."""
     dropout: float = 0.1

@@ -86,7 +86,7 @@ def scores(model: MTN, cache: SessionCache, query: list[int]) -> torch.Tensor:
     past, rows = None, []
     for position, token in enumerate([BOS, *query]):
         found, past = model.step(torch.tensor([token]), position, cache.memory, past)
-        rows.append(found[0])
+        rows.append(model.logits(found[0]))
     return torch.stack(rows)
 
 

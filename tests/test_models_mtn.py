@@ -85,7 +85,7 @@ def steps(model: MTN, queries: list[list[int]]) -> Iterator[torch.Tensor]:
         past, rows = None, []
         for position, token in enumerate([BOS, *query]):
             scores, past = model.step(torch.tensor([token]), position, cache.memory, past)
-            rows.append(scores[0])
+            rows.append(model.logits(scores[0]))
         yield torch.stack(rows)
         cache = model.append(torch.tensor(query), cache)
 
@@ -168,12 +168,13 @@ def test_the_start_query_stands_at_session_position_zero(model: MTN) -> None:
     cache = model.append(torch.tensor([BOS]), model.start())
     assert cache.session["session_keys"].shape[1:] == (2, 1, 8)
     assert cache.memory["memory_keys"].shape[1:] == (2, 1, 8)
-    scores, _ = model.step(torch.tensor([BOS]), 0, cache.memory, None)
+    found, _ = model.step(torch.tensor([BOS]), 0, cache.memory, None)
+    scores = model.logits(found)
     source, target = tensors([[5]])
     torch.testing.assert_close(model.logits(states_of(model, source, target))[0, 0, 0], scores[0], rtol=0, atol=1e-5)
     model.session_positions.weight[0] += torch.linspace(-1, 1, 16)
     moved, _ = model.step(torch.tensor([BOS]), 0, model.append(torch.tensor([BOS]), model.start()).memory, None)
-    assert not torch.allclose(moved, scores, atol=1e-3)
+    assert not torch.allclose(model.logits(moved), scores, atol=1e-3)
 
 
 @torch.no_grad()

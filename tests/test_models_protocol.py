@@ -80,7 +80,7 @@ def steps(model: Network, queries: list[list[int]]) -> Iterator[torch.Tensor]:
         past, rows = None, []
         for position, token in enumerate([BOS, *query]):
             scores, past = model.step(torch.tensor([token]), position, cache.memory, past)
-            rows.append(scores[0])
+            rows.append(model.logits(scores[0]))
         yield torch.stack(rows)
         cache = model.append(torch.tensor(query), cache)
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mtn_edge.decoding.mixture import Mixture
 from mtn_edge.decoding.prefix_constraint import Constraint
 from mtn_edge.models.build import Network
+from mtn_edge.models.ngram import NGram
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS, PAD
@@ -29,17 +31,20 @@ def beam_search(
     beam: int,
     max_steps: int,
     floor: float,
+    ngram: NGram | None = None,
     call: Call | None = None,
 ) -> tuple[Tensor, Tensor, float]:
     """The best token sequences that the constraint accepts.
 
     Args:
         model: the network, in evaluation mode.
-        memory: `SessionCache.memory` of the session.
+        memory: `SessionCache.memory` of the session, and with fusion its text: `memory_text` [t], the tokens of its
+            queries, each between `<bos>` and `<eos>`.
         constraint: see `decoding.prefix_constraint`.
         beam: hypotheses kept at each step, at most v.
         max_steps: tokens written at most, with `<eos>`; with the settled ones at most `max_tokens + 1` of the model.
         floor: log-probability, relative to the mass, at which a hypothesis is given up.
+        ngram: for a network that mixes one in.
         call: asked between steps whether to go on.
 
     Returns:
@@ -51,7 +56,9 @@ def beam_search(
     """
     table = torch.from_numpy(constraint.next_state).long() - 1  # [S, v] the next state, negative where forbidden
     bound = torch.where(table < 0, IMPOSSIBLE, 0.0)
-    logits, past = _settle(model, memory, constraint)
+    mixture = Mixture(model, ngram, memory.get("memory_text", torch.zeros(0, dtype=torch.long)))
+    outputs, past = _settle(model, memory, constraint)
+    ends = mixture.start(constraint.start_tokens.tolist())
     position = len(constraint.start_tokens)
     tokens = torch.empty(beam, 0, dtype=torch.long)
     scores = torch.full((beam,), IMPOSSIBLE)
@@ -60,7 +67,7 @@ def beam_search(
     for step in range(max_steps):
         if call is not None:
             call.check()
-        log_probs = torch.minimum(logits.log_softmax(dim=-1), bound[states])  # [n, v]
+        log_probs = torch.minimum(mixture.log_probs(outputs, ends), bound[states])  # [n, v]
         if step == 0:
             mass = float(log_probs[0].logsumexp(dim=0))
         best, choice = log_probs.topk(beam)  # [n, k]
@@ -76,15 +83,15 @@ def beam_search(
             break
         rows = torch.searchsorted(live, parent[alive])
         live, live_scores, states = alive.nonzero()[:, 0], scores[alive], table[states[rows], last[alive]]
-        past = [x[rows] for x in past]
-        logits, past = model.step(last[alive], position + step, memory, past)
+        ends = mixture.advance(ends, rows, last[alive])
+        outputs, past = model.step(last[alive], position + step, memory, [x[rows] for x in past])
     return tokens, scores, mass
 
 
 def _settle(model: Network, memory: dict[str, Tensor], constraint: Constraint) -> tuple[Tensor, list[Tensor]]:
-    """Scores [1, v] of the first token to write, and what the decoder keeps of the settled ones."""
-    logits, past = torch.empty(0), None
+    """The state [1, w] before the first token to write, and what the decoder keeps of the settled ones."""
+    outputs, past = torch.empty(0), None
     for position, token in enumerate(constraint.start_tokens.tolist()):
-        logits, past = model.step(torch.tensor([token]), position, memory, past)
+        outputs, past = model.step(torch.tensor([token]), position, memory, past)
     assert past is not None
-    return logits, past
+    return outputs, past

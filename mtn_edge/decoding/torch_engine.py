@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from mtn_edge.decoding.beam_search import beam_search
 from mtn_edge.decoding.prefix_constraint import Constraint
 from mtn_edge.models.build import Network
+from mtn_edge.models.ngram import NGram
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import NO_FLOOR, Hypotheses, SessionState
-from mtn_edge.tokenizer import BOS
+from mtn_edge.tokenizer import BOS, EOS
 
 
 class TorchEngine:
-    """A network in evaluation mode, on the CPU in float32 (see `runtime.engine.Engine`)."""
+    """A network in evaluation mode, on the CPU in float32 (see `runtime.engine.Engine`).
 
-    def __init__(self, model: Network) -> None:
+    Args:
+        model: the network.
+        ngram: for a network that mixes one in.
+    """
+
+    def __init__(self, model: Network, ngram: NGram | None = None) -> None:
         self.vocab_size = model.embedding.num_embeddings
         self.max_tokens, self.max_queries = model.max_tokens, model.max_queries
-        self._model = model
+        self._model, self._ngram = model, ngram
+        self._copies = model.gate is not None and model.gate.has_copies
         with torch.inference_mode():
-            self._start = _to_state(model.append(torch.tensor([BOS]), model.start()))
+            self._start = self.append([BOS], _to_state(model.start()))
 
     def start(self) -> SessionState:
         """See `Engine.start`."""
@@ -32,7 +40,12 @@ class TorchEngine:
     @torch.inference_mode()
     def append(self, tokens: Sequence[int], state: SessionState) -> SessionState:
         """See `Engine.append`."""
-        return _to_state(self._model.append(torch.tensor(tokens), _to_cache(state)))
+        after = _to_state(self._model.append(torch.tensor(tokens), _to_cache(state)))
+        if not self._copies:
+            return after
+        if list(tokens) == [BOS]:  # nothing to copy, and what comes after it is a session of its own
+            return {**after, "memory_text": np.zeros(0, np.int64)}
+        return {**after, "memory_text": np.concatenate([state["memory_text"], [BOS, *tokens, EOS]])}
 
     def search(
         self,
@@ -47,7 +60,7 @@ class TorchEngine:
         """See `Engine.search`; the call is looked at between steps."""
         memory = _to_cache(state).memory
         tokens, scores, mass = beam_search(
-            self._model, memory, constraint, beam=beam, max_steps=max_steps, floor=floor, call=call
+            self._model, memory, constraint, beam=beam, max_steps=max_steps, floor=floor, ngram=self._ngram, call=call
         )
         return Hypotheses(tokens.numpy(), scores.numpy(), mass)
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mtn_edge.models.fusion import Gate
 from mtn_edge.models.layers import Packing
 from mtn_edge.models.recurrent import init_recurrent, last_steps, run
 from mtn_edge.models.session_cache import SessionCache
@@ -48,6 +49,7 @@ class HRED(nn.Module):
         self.output_embedding = nn.Linear(d_model, d_model, bias=False)
         self.output_session = nn.Linear(units, d_model, bias=False)
         self.dropout = nn.Dropout(dropout)
+        self.gate: Gate | None = None
         self.apply(init_recurrent)
 
     def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002
@@ -115,12 +117,12 @@ class HRED(nn.Module):
             past: what the previous step returned, rows reordered; None at position 0.
 
         Returns:
-            Scores [n, v] of the next token; the decoder's state [n, units].
+            Output states [n, d], see `logits`; the decoder's state [n, units].
         """
         hidden = memory["memory_hidden"].expand(len(tokens), -1) if past is None else past[0]
         embedded = self._embed(tokens)  # [n, d]
         hidden = self.decoder(embedded[:, None], hidden[None].contiguous())[1][0]  # [n, units]
-        return self.logits(self._output(hidden, embedded, memory["memory_context"])), [hidden]
+        return self._output(hidden, embedded, memory["memory_context"]), [hidden]
 
     def _begin(self, session: Tensor) -> Tensor:
         """The decoder's first state, from the session's: [..., units] to the same."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mtn_edge.models.fusion import Gate
 from mtn_edge.models.history import HistoryEncoder, continuations
 from mtn_edge.models.layers import (
     DecoderLayer,
@@ -91,6 +92,7 @@ class MTN(nn.Module):
         # With all queries in the memory the decoder has to know which are the last ones.
         self.recency = nn.Embedding(max_queries + 1, heads) if memory == "all" else None
         self.dropout = nn.Dropout(dropout)
+        self.gate: Gate | None = None
         self.apply(init_weights)
         for added in (self.recency, self.decoder_convolution):
             if added is not None:
@@ -203,8 +205,8 @@ class MTN(nn.Module):
             past: what the previous step returned, rows reordered; None at position 0.
 
         Returns:
-            Scores [b, v] of the next token; embeddings of the last two tokens [b, 2 d], if there is a convolution, and
-            what each layer in turn keeps of the tokens (see `DecoderLayer.mix`).
+            Decoder states [b, d], see `logits`; embeddings of the last two tokens [b, 2 d], if there is a convolution,
+            and what each layer in turn keeps of the tokens (see `DecoderLayer.mix`).
         """
         b = tokens.shape[0]
         embedded = self._scaled(tokens)  # [b, d]
@@ -228,7 +230,7 @@ class MTN(nn.Module):
             x = layer.attend_to_memory(x.reshape(1, b, self.d_model), memories[number], bias=bias).reshape(
                 b, 1, self.d_model
             )
-        return self.logits(self.decoder_norm(x)[:, 0]), present
+        return self.decoder_norm(x)[:, 0], present
 
     def _decoder(self) -> list[tuple[int, DecoderLayer]]:
         """The decoder's layers in the order in which they run, each with its number."""

@@ -119,6 +119,35 @@ class NGram:
             chance[rows.tokens[part]] += rows.alpha[part]
         return chance
 
+    def entries(self, contexts: Integers) -> tuple[Integers, Floats, Floats, Integers]:
+        """All that the n-gram knows after contexts [b, order - 1], sparse, and what it leaves to single tokens.
+
+        Returns:
+            Tokens and their shares [b, k] (padded with `<pad>` and 0; a token stands there once for each order that
+            knows it), what is left [b], and how many orders know the context [b].
+        """
+        found: list[tuple[list[Integers], list[Floats]]] = []
+        left = np.ones(len(contexts), dtype=np.float32)
+        matched = np.zeros(len(contexts), dtype=np.int64)
+        for place, context in enumerate(contexts.tolist()):
+            tokens, shares = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
+            for rows, row in reversed(list(zip(self._rows, context, strict=True))):
+                if row < 0 or not rows.sizes[row]:
+                    continue
+                part = slice(rows.offsets[row], rows.offsets[row + 1])
+                tokens.append(rows.tokens[part].astype(np.int64))
+                shares.append(left[place] * rows.alpha[part])
+                left[place] *= rows.gamma[row]
+                matched[place] += 1
+            found.append((tokens, shares))
+        width = max(sum(map(len, shares)) for _, shares in found)
+        all_tokens = np.full((len(contexts), width), PAD)
+        all_shares = np.zeros((len(contexts), width), dtype=np.float32)
+        for place, (tokens, shares) in enumerate(found):
+            count = sum(map(len, shares))
+            all_tokens[place, :count], all_shares[place, :count] = np.concatenate(tokens), np.concatenate(shares)
+        return all_tokens, all_shares, left, matched
+
     def probabilities(self, contexts: Integers, tokens: Integers) -> Floats:
         """The probability of one token each [b] after contexts [b, order - 1]."""
         chance = self.unigram[tokens]

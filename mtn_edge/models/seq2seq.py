@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtn_edge.models.concatenation import SEPARATOR, with_separators
+from mtn_edge.models.fusion import Gate
 from mtn_edge.models.layers import Packing
 from mtn_edge.models.recurrent import init_recurrent, run
 from mtn_edge.models.session_cache import SessionCache
@@ -48,6 +49,7 @@ class Seq2Seq(nn.Module):
         self.combine = nn.Linear(2 * units, units)
         self.output = nn.Linear(units, d_model)
         self.dropout = nn.Dropout(dropout)
+        self.gate: Gate | None = None
         self.apply(init_recurrent)
 
     def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002
@@ -120,12 +122,12 @@ class Seq2Seq(nn.Module):
             past: what the previous step returned, rows reordered; None at position 0.
 
         Returns:
-            Scores [n, v] of the next token; the decoder's state [n, units].
+            Output states [n, d], see `logits`; the decoder's state [n, units].
         """
         hidden = memory["memory_hidden"].expand(len(tokens), -1) if past is None else past[0]
         hidden = self.decoder(self._embed(tokens[:, None]), hidden[None].contiguous())[1][0]  # [n, units]
         context = self._attend(hidden[None], memory["memory_keys"][None], None)[0]
-        return self.logits(self._combine(hidden, context)), [hidden]
+        return self._combine(hidden, context), [hidden]
 
     def _begin(self, encoded: Tensor) -> Tensor:
         """The decoder's first state, from the encoder's last one: [..., units] to the same."""

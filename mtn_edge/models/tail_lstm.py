@@ -15,6 +15,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from mtn_edge.models.fusion import Gate
 from mtn_edge.models.layers import Packing
 from mtn_edge.models.recurrent import init_recurrent, run
 from mtn_edge.models.session_cache import SessionCache
@@ -43,6 +44,7 @@ class TailLSTM(nn.Module):
         self.lstm = nn.LSTM(2 * d_model, units, batch_first=True)
         self.output = nn.Linear(units, vocab_size)
         self.dropout = nn.Dropout(dropout)
+        self.gate: Gate | None = None
         self.apply(init_recurrent)
 
     def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002
@@ -97,12 +99,12 @@ class TailLSTM(nn.Module):
             past: what the previous step returned, rows reordered; None at position 0.
 
         Returns:
-            Scores [n, v] of the next token; the LSTM's state and cell [n, units].
+            LSTM states [n, units], see `logits`; the LSTM's state and cell [n, units].
         """
         state = None if past is None else (past[0][None].contiguous(), past[1][None].contiguous())
         x = torch.cat([self._embed(tokens), memory["memory_context"].expand(len(tokens), -1)], dim=1)  # [n, 2 d]
         _, (hidden, cell) = self.lstm(x[:, None], state)
-        return self.logits(hidden[0]), [hidden[0], cell[0]]
+        return hidden[0], [hidden[0], cell[0]]
 
     def _encode(self, mean: Tensor) -> Tensor:
         """The previous query's encoding from the mean of its embeddings: [..., d] to the same."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtn_edge.models.concatenation import SEPARATOR, with_separators
+from mtn_edge.models.fusion import Gate
 from mtn_edge.models.layers import DecoderLayer, EncoderLayer, Norm, Packing, final_norm, init_weights, two_before
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import PAD
@@ -71,6 +72,7 @@ class Transformer(nn.Module):
         self.decoder_layers = nn.ModuleList(DecoderLayer(**layer) for _ in range(decoder_layers))  # type: ignore[arg-type]
         self.decoder_norm = final_norm(d_model, norm)
         self.dropout = nn.Dropout(dropout)
+        self.gate: Gate | None = None
         self.apply(init_weights)
         nn.init.zeros_(self.decoder_convolution.weight)
 
@@ -144,8 +146,8 @@ class Transformer(nn.Module):
             past: what the previous step returned, rows reordered; None at position 0.
 
         Returns:
-            Scores [n, v] of the next token; embeddings of the last two tokens [n, 2 d], keys and values of each layer
-            in turn, [n, h, position + 1, e].
+            Decoder states [n, d], see `logits`; embeddings of the last two tokens [n, 2 d], keys and values of each
+            layer in turn, [n, h, position + 1, e].
         """
         n = len(tokens)
         embedded = self._scaled(tokens)  # [n, d]
@@ -160,7 +162,7 @@ class Transformer(nn.Module):
             present += new
             # All hypotheses share one memory: fold them into the time axis.
             x = layer.attend_to_memory(x.view(1, n, -1), (keys[None], values[None]), bias=None).view(n, 1, -1)
-        return self.logits(self.decoder_norm(x)[:, 0]), present
+        return self.decoder_norm(x)[:, 0], present
 
     @property
     def _encoder(self) -> list[EncoderLayer]:
