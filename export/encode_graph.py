@@ -6,7 +6,8 @@ part. For the MTN `session_keys` and `session_values` float32 [Ls, h, q, e] (q =
 for the start query itself) become [Ls, h, q + 1, e]; `memory_keys` and `memory_values` float32 [Ld, h, m, e] grow by t
 tokens (memory `all`, with `memory_query` [m], the number of each token's query) or are replaced by them (`last`);
 `memory_state` [d] is replaced. With three levels
-`session_history` [d] of the user's earlier sessions is read, and `session_summary` [d] of this one grows.
+`session_history` [d] of the user's earlier sessions is read, and `session_summary` [d] of this one grows. A model that
+copies also takes the query as `tokens` int64 [t] and keeps the session's text, `memory_text` int64.
 
 Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers
 with weights of their own, d width, h heads, e = d/h.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import onnx
 
 from export import rival_encoders
+from export.fusion_graph import add_text
 from export.graph_builder import FLOAT, GraphBuilder, Shape
 from export.graph_layers import Layers
 from mtn_edge.config import ModelConfig
@@ -44,6 +46,8 @@ def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
             rival_encoders.encode_hred(layers, config)
         case "tail-lstm":
             rival_encoders.encode_tail_lstm(layers, config)
+    if config.fusion in ("copy", "all"):
+        add_text(graph)
     return graph.model()
 
 

@@ -16,6 +16,7 @@ from export.history_graph import build_history
 from export.suggest_graph import STEP, build_suggest
 from export.weights import graph_tensors
 from mtn_edge.config import ModelConfig
+from mtn_edge.models.ngram import NGram
 from quantize.plan import Precision, Weights, apply_plan, precision_of
 
 
@@ -26,6 +27,7 @@ class Graphs:
     models: dict[str, onnx.ModelProto]
     """`encode`, `suggest`, and with three levels `history`."""
     weights: Weights
+    ngram: NGram | None
 
     @property
     def precision(self) -> dict[str, Precision]:
@@ -34,8 +36,9 @@ class Graphs:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights, the tied table once."""
-        return sum(weight.nbytes for weight in self.weights.values())
+        """Bytes of all weights, the tied table once, and of the n-gram."""
+        ngram = self.ngram.nbytes if self.ngram is not None else 0
+        return sum(weight.nbytes for weight in self.weights.values()) + ngram
 
     def save(self, folder: Path) -> None:
         """Writes a file for each; the table is in `suggest.onnx` alone."""
@@ -67,7 +70,10 @@ class Graphs:
 
 
 def build_graphs(
-    state: Mapping[str, NDArray[np.float32]], config: ModelConfig, plan: Mapping[str, Precision]
+    state: Mapping[str, NDArray[np.float32]],
+    config: ModelConfig,
+    plan: Mapping[str, Precision],
+    ngram: NGram | None = None,
 ) -> Graphs:
     """Lowers a model.
 
@@ -75,15 +81,16 @@ def build_graphs(
         state: tensors of `MTN.state_dict()` by name.
         config: the model they belong to.
         plan: precision of each tensor group, see `quantize.plan.uniform_plan`.
+        ngram: for a model that mixes one in.
 
     Raises:
         UserError: a weight holds NaN or cannot be quantized.
     """
     weights = apply_plan(graph_tensors(state, config), plan)
-    models = {"encode": build_encode(config, weights), "suggest": build_suggest(config, weights)}
+    models = {"encode": build_encode(config, weights), "suggest": build_suggest(config, weights, ngram)}
     if config.levels == 3:
         models["history"] = build_history(config, weights)
-    return Graphs(models, weights)
+    return Graphs(models, weights, ngram)
 
 
 def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -8,7 +8,7 @@ where a token is forbidden), `start_state` int64 [1], `beam` int64 [1], `max_ste
 for `encode.onnx`; ask with `max_steps` 0).
 
 Only hypotheses that are still alive cost anything: a pass decodes the tokens that were added last, in the way of the
-model's decoder (`Decoder`).
+model's decoder (`Decoder`), and mixes in the way of `export.fusion_graph`.
 
 Shapes: r rows decoded in a pass, n of them tips (all but in the first pass), B = k = beam, p tokens written, d width,
 S states, V vocabulary.
@@ -23,12 +23,14 @@ import numpy as np
 import onnx
 
 from export.cells import recurrent_cell, ssru_cell
+from export.fusion_graph import Fusion
 from export.graph_builder import FLOAT, INT64, UINT8, Carry, GraphBuilder
 from export.graph_layers import Layers, filled, numbers, zeros
 from export.recurrent_decoder import RecurrentDecoder
 from export.session_memory import SessionMemory
 from export.tree_decoder import Decoded, TreeDecoder
 from mtn_edge.config import ModelConfig
+from mtn_edge.models.ngram import NGram
 from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS
 from quantize.plan import Weights
@@ -79,12 +81,13 @@ class _Shared:
     """int64 [B, k] of zeros."""
 
 
-def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
+def build_suggest(config: ModelConfig, weights: Weights, ngram: NGram | None) -> onnx.ModelProto:
     """The graph of the beam search over a network's `step`.
 
     Args:
         config: the model.
         weights: its tensors, see `export.weights.graph_tensors` and `quantize.plan.apply_plan`.
+        ngram: for a model that mixes one in.
     """
     graph = GraphBuilder("suggest")
     start_tokens = graph.input("start_tokens", INT64, ["f"])
@@ -98,6 +101,7 @@ def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
     embedded = layers.embedding(start_tokens)  # [f, d]
     decoder = _decoder(layers, config, embedded=embedded, count=count, beam=beam, max_steps=max_steps)
+    fusion = Fusion(layers, config, start_tokens, ngram) if config.fusion != "none" else None
     shared = _share(graph, config, next_state=next_state, floor=floor, beam=beam)
     rows = decoder.first_rows(embedded)
     size = graph.node("Shape", rows, start=0, end=1)  # [1]
@@ -114,10 +118,11 @@ def build_suggest(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
         Carry("scores", FLOAT, ["B", 1], filled(graph, IMPOSSIBLE, beam, graph.integers(1))),
         Carry("history", INT64, ["B", "p"], graph.node("Expand", graph.integer(0), no_column)),
         Carry("mass", FLOAT, [], zeros(graph)),
+        *(fusion.carries() if fusion is not None else []),
         *decoder.carries(),
     ]
     body = GraphBuilder(STEP, parent=graph)
-    updates, go_on = _step(layers.inside(body), config, shared, decoder)
+    updates, go_on = _step(layers.inside(body), config, shared, decoder, fusion)
     results = graph.loop(body, carries, updates, trips=max_steps, go_on=go_on)
     final = dict(zip((carry.name for carry in carries), results, strict=True))
     graph.output(final["history"], "tokens", INT64, ["beam", "steps"])
@@ -163,7 +168,7 @@ def _share(graph: GraphBuilder, config: ModelConfig, *, next_state: str, floor: 
     )
 
 
-def _mass(graph: GraphBuilder, allowed: str) -> str:
+def _mass(graph: GraphBuilder, allowed: str, network: str) -> str:
     """Log of the probability that the first step allows; known after the first pass, carried on by the others.
 
     By way of the largest entry, as `LogSoftmax` is ten times as fast as `ReduceLogSumExp`.
@@ -171,22 +176,32 @@ def _mass(graph: GraphBuilder, allowed: str) -> str:
     first, later = GraphBuilder("first", parent=graph), GraphBuilder("later", parent=graph)
     largest = first.node("ReduceMax", allowed, keepdims=0)
     normal = first.node("ReduceMax", first.node("LogSoftmax", allowed), keepdims=0)
-    first.output(first.node("Sub", largest, normal), "first_mass", FLOAT, [])
+    mass = first.node("Sub", largest, normal)
+    if network:  # [1, 1]
+        mass = first.node("Add", mass, first.node("Squeeze", network))
+    first.output(mass, "first_mass", FLOAT, [])
     later.output(later.node("Identity", "mass"), "later_mass", FLOAT, [])
     return graph.branch(graph.node("Equal", "position", graph.integer(0)), first, later)
 
 
-def _step(layers: Layers, config: ModelConfig, shared: _Shared, decoder: Decoder) -> tuple[list[str], str]:
+def _step(
+    layers: Layers, config: ModelConfig, shared: _Shared, decoder: Decoder, fusion: Fusion | None
+) -> tuple[list[str], str]:
     """One pass: what each carried value becomes, and whether any hypothesis goes on."""
     graph, v = layers.graph, layers.graph.integer(config.vocab_size)
     decoded, kept = decoder.decode(layers)  # [r, d]
-    log_probs = _log_probabilities(layers, graph.node("Gather", decoded, "tips"))  # [n, V]
+    states = graph.node("Gather", decoded, "tips")  # [n, d]
+    log_probs = graph.node("LogSoftmax", layers.scores(states), axis=-1)  # [n, V]
+    fused = fusion.mix(layers, states, log_probs) if fusion is not None else None
+    log_probs = fused.log_probs if fused is not None else log_probs
     # An entry of the table, 1 less and a billion times as large, is a bound on the log-probability of its token.
     entries = graph.node("Gather", shared.next_state, graph.node("Gather", "states", "tips"))
     bound = graph.node("DequantizeLinear", entries, *shared.entry_scale)
     allowed = graph.node("Min", log_probs, bound)
-    mass = _mass(graph, allowed)
+    mass = _mass(graph, allowed, fused.network if fused is not None else "")
     best, choice = graph.nodes("TopK", allowed, shared.beam, outputs=2)  # [n, k]
+    if fused is not None:
+        best = graph.node("Add", best, fused.network)
 
     # A candidate is a row and a token in one number. Slots that do not go on keep their score in one candidate.
     candidates = graph.node(
@@ -213,20 +228,15 @@ def _step(layers: Layers, config: ModelConfig, shared: _Shared, decoder: Decoder
     live_token, row = graph.node("Mod", live_code, v), graph.node("Div", live_code, v)
     cell = graph.node("Add", graph.node("Mul", graph.node("Gather", "states", row), v), live_token)
     entry = graph.node("Cast", graph.node("Gather", shared.flat_states, cell), to=INT64)
-    states = graph.node("Sub", entry, graph.integer(1))
+    next_states = graph.node("Sub", entry, graph.integer(1))
 
     count = graph.node("Shape", live_code)  # [1]
     tips = graph.node("Slice", shared.rows, graph.integers(0), count)
     tip_offsets = graph.node("Slice", shared.offsets, graph.integers(0), count)
     embedded = layers.embedding(live_token)
     go_on = graph.node("ReduceMax", chosen, keepdims=0)
-    updates = [embedded, states, tips, tip_offsets, live, live_scores, scores, history, mass]
+    updates = [embedded, next_states, tips, tip_offsets, live, live_scores, scores, history, mass]
+    if fusion is not None:
+        tip = graph.node("Sub", row, graph.node("Gather", "tips", graph.integer(0)))
+        updates += fusion.carry_on(graph, tip=tip, token=live_token)
     return [*updates, *decoder.carry_on(layers, kept, row=row, count=count)], go_on
-
-
-def _log_probabilities(layers: Layers, decoded: str) -> str:
-    """Log p(token | hypothesis, session) [n, V] from the decoder's states [n, d].
-
-    The one place where next-token distributions come from: others are mixed in here.
-    """
-    return layers.graph.node("LogSoftmax", layers.scores(decoded), axis=-1)

@@ -25,6 +25,7 @@ def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig)
     - Linear maps are transposed to [inputs, outputs].
     - The cross-attention keys and values of all decoder layers are one map, `memory.kv` [d, L * 2d].
     - The query projection is [1, T] (position) or [T * d, d] (full).
+    - The fusion's gate reads states that are smaller by what was taken out of them, and is larger by as much.
     - A recurrent layer is two maps, `.input` and `.hidden`; an output layer that is no table is `scores`.
 
     Args:
@@ -49,6 +50,10 @@ def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig)
         for part in ("weight", "bias"):
             name = f"{last_decoder_norm(config)}.{part}"
             tensors[name] = tensors[name] / np.float32(math.sqrt(config.d_model))
+    if "gate.linear.weight" in tensors and config.arch != "tail-lstm":  # it reads states that meet the table
+        gate = tensors["gate.linear.weight"].copy()
+        gate[: config.d_model] *= np.float32(math.sqrt(config.d_model))
+        tensors["gate.linear.weight"] = gate
     return {name: np.ascontiguousarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
 
 

@@ -1,8 +1,8 @@
 """Which group of tensors gets which precision.
 
 The matrices of a network are named by where they stand: `query_layers.0.feed_forward.up.weight` belongs to the query
-encoder. Matrices of a group share a precision; norms, biases and positions are vectors or tables that are added, cost
-next to nothing and stay float32.
+encoder. Matrices of a group share a precision; norms, biases and positions are vectors or tables that are added, and
+the gate of the fusion is a few numbers: they cost next to nothing and stay float32.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GROUPS = {
     "output": ("scores.",),
 }
 """Groups of matrices, and how the names of their tensors begin."""
-KEPT = ("norms", "biases", "positions")
+KEPT = ("norms", "biases", "positions", "gate")
 """Groups that stay float32."""
 
 
@@ -49,6 +49,8 @@ def group_of(name: str) -> str:
         return "norms"
     if "_positions." in name:
         return "positions"
+    if name.startswith("gate."):
+        return "gate"
     for group, beginnings in GROUPS.items():
         if name.startswith(beginnings):
             return group

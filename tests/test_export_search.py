@@ -22,6 +22,7 @@ from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint, PrefixCon
 from mtn_edge.decoding.torch_engine import TorchEngine  # noqa: E402
 from mtn_edge.models.build import Network, build  # noqa: E402
 from mtn_edge.models.mtn import MTN  # noqa: E402
+from mtn_edge.models.ngram import NGram, count_grams, estimate  # noqa: E402
 from mtn_edge.models.tail_lstm import TailLSTM  # noqa: E402
 from mtn_edge.models.transformer import Transformer  # noqa: E402
 from mtn_edge.runtime.engine import DEAD, IMPOSSIBLE, NO_FLOOR, Hypotheses, OnnxEngine  # noqa: E402
@@ -47,6 +48,10 @@ KINDS: list[dict[str, Any]] = [
     {"arch": "transformer", "max_session_tokens": 20},
     {"arch": "transformer", "norm": "post", "decoder_layers": 1},
     *({"arch": arch, "units": 40} for arch in ("seq2seq", "hred", "tail-lstm")),
+    *({"fusion": fusion} for fusion in ("ngram", "copy", "all")),
+    {"fusion": "all", "mixer": "ssru"},
+    {"fusion": "all", "arch": "transformer", "norm": "post"},
+    *({"fusion": "all", "arch": arch, "units": 40} for arch in ("seq2seq", "hred", "tail-lstm")),
 ]
 BEAMS = (1, 4, 8, 16)
 PREFIXES = ("", "ne", "new ", "new york ho", "new new new h")
@@ -87,8 +92,19 @@ def pair(request, tmp_path_factory):
         _expect_the_end(model, config)
     folder = tmp_path_factory.mktemp("graphs")
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    build_graphs(state, config, uniform_plan("fp32")).save(folder)
-    return Pair(config, model, TorchEngine(model), OnnxEngine(folder, asdict(config)))
+    ngram = a_log() if config.fusion in ("ngram", "all") else None
+    build_graphs(state, config, uniform_plan("fp32"), ngram).save(folder)
+    return Pair(config, model, TorchEngine(model, ngram), OnnxEngine(folder, asdict(config)))
+
+
+def a_log() -> NGram:
+    """An n-gram of queries that begin like those below and go on at random."""
+    chosen = np.random.default_rng(5)
+    texts = ["new york hotels", "new york", "new hotels", "new new new", "hotels new york new york"]
+    queries = [encode(texts[n % 5]) + chosen.integers(3, 300, n % 4).tolist() for n in range(60)]
+    queries += [chosen.integers(3, 40, 1 + n % 6).tolist() for n in range(200)]
+    offsets = np.cumsum([0, *map(len, queries)])
+    return estimate(count_grams(np.concatenate(queries).astype(np.int64), offsets), 300)
 
 
 def _expect_the_end(model: Network, config: ModelConfig) -> None:
@@ -190,6 +206,8 @@ def next_log_probabilities(model: Network, session: list[list[int]], target: lis
 
 @pytest.mark.parametrize("queries", [0, 1, 3, 5])
 def test_cached_scores_and_mass_are_those_of_the_whole_session_at_once(pair, queries):
+    if pair.config.fusion != "none":
+        pytest.skip("the mixture's training pass is compared in test_models_fusion.py")
     session = random_session(pair.pytorch, queries, seed=40 + queries)
     compared = 0
     for prefix in PREFIXES:

@@ -29,6 +29,7 @@ NEW = "new_"
 """What `encode.onnx` calls a part of the state after the query: this and the part's name."""
 HISTORY = "session_history"
 """A part of the state of models that remember a user's earlier sessions: the start query closes a session for them."""
+_DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
 _FATAL = 4
 """The one severity of ONNX Runtime's own log that is shown."""
 
@@ -129,7 +130,8 @@ class OnnxEngine:
         """See `Engine.append`."""
         if self._history is not None and list(tokens) == [BOS] and state["session_keys"].shape[2]:
             state = self._nothing | _run(self._history, state)
-        return {**state, **_run(self._encode, {**state, "embedded": self._embed(tokens)})}
+        query: dict[str, NDArray[Any]] = {"tokens": np.asarray(tokens, dtype=np.int64), "embedded": self._embed(tokens)}
+        return {**state, **_run(self._encode, {**state, **query})}
 
     def search(
         self,
@@ -197,7 +199,7 @@ def _run(graph: Any, values: SessionState) -> dict[str, NDArray[Any]]:
 def _nothing(inputs: Iterable[Any]) -> dict[str, NDArray[Any]]:
     """The state before the start query: zeros, none of them along a dynamic axis."""
     return {
-        entry.name: np.zeros([side if isinstance(side, int) else 0 for side in entry.shape], dtype=np.float32)
+        entry.name: np.zeros([side if isinstance(side, int) else 0 for side in entry.shape], dtype=_DTYPES[entry.type])
         for entry in inputs
         if entry.name.startswith(("session_", "memory_"))
     }
