@@ -23,6 +23,15 @@ def quantize(
             metavar="DATASET", help="For held-out comparisons and the list of popular completions.", show_default=False
         ),
     ] = None,
+    ngram_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--ngram-from",
+            metavar="DATASET",
+            help="Count the n-gram anew from the queries of this dataset.",
+            show_default=False,
+        ),
+    ] = None,
     blocklist: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Words and phrases never to suggest, one a line.", show_default=False),
@@ -50,6 +59,7 @@ def quantize(
         output,
         precision="int8" if int8 else "fp32",
         dataset=data,
+        ngram_from=ngram_from,
         blocklist=blocklist,
         hash_blocklist=hash_blocklist,
         force=force,

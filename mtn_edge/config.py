@@ -100,6 +100,8 @@ class TrainConfig:
     """Decoupled weight decay of matrices."""
     label_smoothing: float = 0.1
     """Probability mass spread evenly over the vocabulary in the training loss."""
+    ngram_mb: float = 1.0
+    """Size of the n-gram that is mixed in, at most, in units of 1,000,000 bytes."""
     bpe_dropout: float = 0.0
     """Probability of leaving out a merge when a training query is cut into tokens anew in each epoch; 0.1 is usual."""
     average: float = 0.0
@@ -264,6 +266,10 @@ def check(config: Config) -> Config:
             raise _bad_value(name, value, "at least 1")
     if model.d_model % model.heads:
         raise _bad_value("model.d_model", model.d_model, f"a multiple of model.heads ({model.heads})")
+    if train.bpe_dropout and model.fusion in ("ngram", "all"):
+        raise _bad_value("train.bpe_dropout", train.bpe_dropout, "0 with model.fusion, whose n-gram knows one spelling")
+    if train.ngram_mb <= 0:
+        raise _bad_value("train.ngram_mb", train.ngram_mb, "above 0")
     if model.share_decoder and model.norm == "post":
         raise _bad_value("model.share_decoder", True, "false with model.norm post, whose last layer is scaled apart")
     if model.max_queries < 2:

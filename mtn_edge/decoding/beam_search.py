@@ -16,7 +16,7 @@ from torch import Tensor
 from mtn_edge.decoding.mixture import Mixture
 from mtn_edge.decoding.prefix_constraint import Constraint
 from mtn_edge.models.build import Network
-from mtn_edge.models.ngram import NGram
+from mtn_edge.ngram.model import NGram
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS, PAD

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mtn_edge.models.build import Network
 from mtn_edge.models.fusion import Copies, NgramEvidence, Offer, copy_offer, fuse
-from mtn_edge.models.ngram import NGram
+from mtn_edge.ngram.model import NGram
 from mtn_edge.tokenizer import PAD
 
 

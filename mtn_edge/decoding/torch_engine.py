@@ -10,8 +10,8 @@ import torch
 from mtn_edge.decoding.beam_search import beam_search
 from mtn_edge.decoding.prefix_constraint import Constraint
 from mtn_edge.models.build import Network
-from mtn_edge.models.ngram import NGram
 from mtn_edge.models.session_cache import SessionCache
+from mtn_edge.ngram.model import NGram
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import NO_FLOOR, Hypotheses, SessionState
 from mtn_edge.tokenizer import BOS, EOS

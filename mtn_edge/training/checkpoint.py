@@ -15,6 +15,10 @@ from mtn_edge.config import Config, check, load_config, to_toml
 from mtn_edge.errors import UserError
 from mtn_edge.folders import check_files, read_manifest, write_manifest
 from mtn_edge.models.build import Network, build
+from mtn_edge.ngram.file import NAME as NGRAM
+from mtn_edge.ngram.file import load as load_ngram
+from mtn_edge.ngram.file import save as save_ngram
+from mtn_edge.ngram.model import NGram
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.state import TrainingState, save_state
 from mtn_edge.training.workplace import METRICS, TOKENIZER, write_rows
@@ -32,6 +36,8 @@ class Checkpoint:
     config: Config
     model: Network
     """In evaluation mode, on the CPU, float32."""
+    ngram: NGram | None
+    """For a network that mixes one in."""
     tokenizer: Tokenizer
     manifest: dict[str, Any]
 
@@ -42,6 +48,7 @@ def write_checkpoint(
     config: Config,
     tokenizer: Path,
     state: TrainingState,
+    ngram: NGram | None,
     training: dict[str, Any],
     lineage: dict[str, Any],
 ) -> None:
@@ -52,12 +59,15 @@ def write_checkpoint(
         config: the settings, resolved.
         tokenizer: the `tokenizer.json` that the run began with.
         state: the end of the run.
+        ngram: what the network was trained with.
         training: figures for the manifest.
         lineage: what it was made from, for the manifest.
     """
     (folder / CONFIG).write_text(to_toml(config), encoding="utf-8")
     (folder / WEIGHTS).write_bytes(save(state.part("best")))
     shutil.copyfile(tokenizer, folder / TOKENIZER)
+    if ngram is not None:
+        save_ngram(ngram, folder / NGRAM, folder / TOKENIZER)
     write_rows(folder / METRICS, state.progress.rows)
     (folder / STATE_FOLDER).mkdir()
     # The best weights lie in the checkpoint itself already.
@@ -86,7 +96,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
         )
     model = build(config.model)
     _load_weights(model, path / WEIGHTS)
-    return Checkpoint(path=path, config=config, model=model.eval(), tokenizer=tokenizer, manifest=manifest)
+    ngram = None
+    if config.model.fusion in ("ngram", "all"):
+        if NGRAM not in manifest["files"]:
+            raise _misfit(path / NGRAM, "the checkpoint lacks it")
+        ngram = load_ngram(path / NGRAM, path / TOKENIZER)
+    return Checkpoint(path=path, config=config, model=model.eval(), ngram=ngram, tokenizer=tokenizer, manifest=manifest)
 
 
 def _load_weights(model: Network, file: Path) -> None:

@@ -224,6 +224,7 @@ def _finish(
         config=config,
         tokenizer=workplace.folder / TOKENIZER,
         state=state,
+        ngram=inputs.ngram,
         training=training,
         lineage=lineage,
     )

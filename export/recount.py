@@ -1,0 +1,48 @@
+"""The n-gram that a bundle gets: the checkpoint's, or one counted anew from newer or permitted queries."""
+
+from __future__ import annotations
+
+from mtn_edge.ngram.counting import count_files
+from mtn_edge.ngram.model import NGram
+from mtn_edge.ngram.pruning import fit
+
+from mtn_edge.console import say
+from mtn_edge.data.dataset import Dataset
+from mtn_edge.errors import UserError
+from mtn_edge.runtime.blocklist import Blocklist
+from mtn_edge.training.checkpoint import Checkpoint
+
+
+def ngram_for(checkpoint: Checkpoint, source: Dataset | None, denied: Blocklist, *, asked: bool) -> NGram | None:
+    """The n-gram of a bundle; None for a model that mixes none in.
+
+    Args:
+        checkpoint: the model.
+        source: a dataset to count; its own tokenizer does not matter.
+        denied: queries that must not be counted.
+        asked: whether a new count was asked for; without that, and without a block list, the checkpoint's stays.
+
+    Raises:
+        UserError: a new count was asked for and the model takes none, or there is a block list and no dataset.
+    """
+    if checkpoint.ngram is None:
+        if asked:
+            raise UserError(
+                f"`{checkpoint.path}` mixes no n-gram in, so there is none to count anew",
+                code="no-ngram",
+                hint="leave --ngram-from out, or train with --set model.fusion=all",
+            )
+        return None
+    if not asked and not denied:
+        return checkpoint.ngram
+    if source is None:
+        raise UserError(
+            "a block list was given, and the n-gram of the checkpoint has counted queries that it may deny",
+            code="no-data",
+            hint="name a dataset to count again, with --ngram-from or --data",
+        )
+    say("counting the n-gram")
+    counts = count_files(
+        source.files("train"), checkpoint.tokenizer.encode_batch, counts=lambda query: not denied.denies(query)
+    )
+    return fit(counts, checkpoint.config.model.vocab_size, round(checkpoint.config.train.ngram_mb * 1e6))
