@@ -19,6 +19,9 @@ NETWORKS = {
     "hred": ["model.arch=hred", "model.units=48"],
     "tail-lstm": ["model.arch=tail-lstm", "model.units=64"],
     "three levels": ["model.levels=3"],
+    "fusion": ["model.fusion=all", "train.ngram_mb=0.05"],
+    "flat transformer with an n-gram": ["model.arch=transformer", "model.fusion=ngram"],
+    "three levels that copy": ["model.levels=3", "model.fusion=copy"],
     "cheap decoder": ["model.mixer=ssru", "model.share_decoder=true", "model.decoder_layers=2"],
 }
 

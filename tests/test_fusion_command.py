@@ -1,0 +1,117 @@
+"""Fusion through the public commands: a fresh n-gram, block lists, and files that do not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("lightning", reason="networks are trained with the extra [train]")
+
+import onnx
+from onnx import numpy_helper
+
+from mtn_edge.cli import app
+from mtn_edge.config import override, preset
+from mtn_edge.data.prepare import PrepareSettings, prepare
+from mtn_edge.tokenizer import Tokenizer
+from mtn_edge.training.run import train_model
+
+SECRET = "zebra quagga okapi"
+RUN = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def fused(tiny_dataset: Path, tiny_settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint with all sources."""
+    out = tmp_path_factory.mktemp("fused") / "checkpoint"
+    config = override(preset("tiny"), [*tiny_settings, "model.fusion=all", "train.ngram_mb=0.05"])
+    train_model(tiny_dataset, out, config=config, device="cpu")
+    return out
+
+
+@pytest.fixture(scope="module")
+def newer(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of newer logs, in which everybody asks for the same strange thing."""
+    folder = tmp_path_factory.mktemp("newer")
+    lines = [f"{number}\t{SECRET}\t{SECRET}\tnew york hotels" for number in range(80)]
+    (folder / "sessions.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    settings = PrepareSettings(format="sessions", min_users=1, vocab_size=300, split="hash")
+    prepare([folder / "sessions.tsv"], folder / "dataset", settings)
+    return folder / "dataset"
+
+
+def quantize(*arguments: object) -> dict:  # type: ignore[type-arg]
+    result = RUN.invoke(app, ["quantize", *map(str, arguments), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)  # type: ignore[no-any-return]
+
+
+def top(bundle: Path, typed: str) -> list[str]:
+    result = RUN.invoke(app, ["suggest", str(bundle), "-p", typed, "--json"])
+    assert result.exit_code == 0, result.output
+    return [each["text"] for each in json.loads(result.stdout)["suggestions"] if each["source"] == "model"]
+
+
+def spelt_by_the_ngram(bundle: Path) -> set[tuple[int, ...]]:
+    """All token pairs that the n-gram of a bundle's graph holds."""
+    graph = onnx.load(bundle / "suggest.onnx").graph
+    arrays = {each.name: numpy_helper.to_array(each) for each in graph.initializer if each.name.startswith("ngram")}
+    sizes, tokens = arrays["ngram.sizes"].astype(int), arrays["ngram.tokens"]
+    context = np.repeat(np.arange(len(sizes)), sizes)
+    vocabulary = len(Tokenizer.load(bundle / "tokenizer.json"))
+    return {(row, int(token)) for row, token in zip(context, tokens[: len(context)], strict=True) if row < vocabulary}
+
+
+def test_a_new_count_changes_what_is_suggested_without_training(fused: Path, newer: Path, tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    quantize(fused, "-o", before, "--int8")
+    quantize(fused, "-o", after, "--int8", "--ngram-from", newer)
+    assert SECRET not in top(before, "zebra q")
+    assert top(after, "zebra q")[0] == SECRET
+    assert RUN.invoke(app, ["verify", str(after)]).exit_code == 0
+    inspected = RUN.invoke(app, ["inspect", str(after)]).output
+    assert "ngram.orders" in inspected or "ngram" in inspected
+
+
+def test_what_a_block_list_denies_is_not_counted(fused: Path, newer: Path, tmp_path: Path) -> None:
+    denied = tmp_path / "denied.txt"
+    denied.write_text("quagga\n", encoding="utf-8")
+    quantize(fused, "-o", tmp_path / "open", "--fp32", "--ngram-from", newer)
+    quantize(fused, "-o", tmp_path / "blocked", "--fp32", "--ngram-from", newer, "--blocklist", denied)
+    tokens = Tokenizer.load(fused / "tokenizer.json").encode(SECRET)
+    pairs = set(zip(tokens[:-1], tokens[1:], strict=True))
+    held = spelt_by_the_ngram(tmp_path / "open")
+    assert pairs <= held
+    known = Tokenizer.load(fused / "tokenizer.json").encode("new york hotels")
+    kept = spelt_by_the_ngram(tmp_path / "blocked")
+    assert not pairs & kept
+    assert set(zip(known[:-1], known[1:], strict=True)) <= kept
+
+
+def test_a_block_list_without_data_is_refused(fused: Path, tmp_path: Path) -> None:
+    denied = tmp_path / "denied.txt"
+    denied.write_text("quagga\n", encoding="utf-8")
+    arguments = ["quantize", str(fused), "-o", str(tmp_path / "b"), "--fp32", "--blocklist", str(denied), "--json"]
+    result = RUN.invoke(app, arguments)
+    assert "name a dataset to count again" in result.output + str(result.exception)
+    assert not (tmp_path / "b").exists()
+
+
+def test_an_ngram_of_another_tokenizer_or_none_at_all_is_refused(fused: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(fused, broken)
+    (broken / "ngram.safetensors").unlink()
+    result = RUN.invoke(app, ["suggest", str(broken), "-p", "new", "--json"])
+    assert result.exit_code != 0
+    assert "ngram.safetensors" in result.output + str(result.exception)
+
+
+def test_no_ngram_to_count_anew(tiny_checkpoint: Path, newer: Path, tmp_path: Path) -> None:
+    arguments = ["quantize", str(tiny_checkpoint), "-o", str(tmp_path / "b"), "--fp32", "--ngram-from", str(newer)]
+    result = RUN.invoke(app, arguments)
+    assert "mixes no n-gram in" in result.output + str(result.exception)
