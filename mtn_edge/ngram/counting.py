@@ -26,8 +26,8 @@ ORDER = 4
 BITS = 16
 MOST_TOKENS = 1 << BITS
 """Tokens of a vocabulary at most."""
-MOST_KEYS = 1 << 26
-"""Keys that are held at once: 0.8 GB, while two parts are added twice that."""
+MOST_KEYS = 1 << 24
+"""Keys that are held at once: 0.2 GB as counts, and what is worked out from them stays below 3 GB."""
 _SESSIONS = 1 << 15
 """Sessions of a chunk."""
 
@@ -41,6 +41,8 @@ class Counts(NamedTuple):
     """[n] how often each occurred."""
     order: int
     """Tokens of a key."""
+    forgotten: int = 0
+    """Keys that gave up their oldest token (see `bounded`)."""
 
 
 def nothing(order: int = ORDER) -> Counts:
@@ -88,14 +90,17 @@ def add(left: Counts, right: Counts) -> Counts:
     """The counts of two texts together."""
     more, less = (left, right) if len(left.keys) >= len(right.keys) else (right, left)
     if not len(less.keys):
-        return more
+        return more._replace(forgotten=left.forgotten + right.forgotten)
     place = np.searchsorted(more.keys, less.keys)
     known = more.keys[np.minimum(place, len(more.keys) - 1)] == less.keys
     times = more.times.copy()
     times[place[known]] += less.times[known]
     new = ~known
     return Counts(
-        np.insert(more.keys, place[new], less.keys[new]), np.insert(times, place[new], less.times[new]), left.order
+        np.insert(more.keys, place[new], less.keys[new]),
+        np.insert(times, place[new], less.times[new]),
+        left.order,
+        left.forgotten + right.forgotten,
     )
 
 
@@ -121,7 +126,8 @@ def _forgetting(counts: Counts, oldest: int, least: int) -> Counts:
     kept_bits = np.uint64((1 << BITS * oldest) - 1)
     second = counts.keys >> np.uint64(BITS * oldest)
     rare = (counts.times <= least) & (second > 0) & (second < MOST_TOKENS)
-    stay = Counts(counts.keys[~rare], counts.times[~rare], counts.order)
+    highest = int(rare.sum()) if oldest == counts.order - 1 else 0
+    stay = Counts(counts.keys[~rare], counts.times[~rare], counts.order, counts.forgotten + highest)
     keys, inverse = np.unique(counts.keys[rare] & kept_bits, return_inverse=True)
     times = np.bincount(inverse, counts.times[rare], len(keys)).astype(np.uint32)
     return add(stay, Counts(keys, times, counts.order))

@@ -19,7 +19,7 @@ Shapes: n grams of an order, r rows of an order (grams of the order below), V to
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,8 @@ CODES = 256
 class Level(NamedTuple):
     """The kept grams of one order k > 1, as they are stored."""
 
-    sizes: NDArray[np.uint8]
-    """[r] entries of each row."""
+    sizes: NDArray[np.unsignedinteger[Any]]
+    """[r] entries of each row; one byte where 255 are the most."""
     tokens: NDArray[np.uint16]
     """[n] last token of each gram."""
     codes: NDArray[np.uint8]
@@ -152,7 +152,7 @@ class _Rows:
     """A level, ready to be looked up; the last size, share and gamma are those of what is not there (-1)."""
 
     def __init__(self, level: Level, vocab_size: int) -> None:
-        self.sizes = np.append(level.sizes, np.uint8(0))
+        self.sizes = np.append(level.sizes, level.sizes.dtype.type(0))
         self.offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(level.sizes, dtype=np.int64)])
         self.tokens = level.tokens
         self.alpha = np.append(level.values[level.codes], np.float32(0))
