@@ -15,9 +15,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtn_edge.ngram.file import facts
-from mtn_edge.ngram.model import NGram
-
 from export import calibrate, card, golden, held_out, parity
 from export.checks import Check, at_most, require
 from export.graph_builder import IR_VERSION, OPSET
@@ -27,6 +24,8 @@ from export.verify import OVERHEAD_BYTES, verify_bundle
 from mtn_edge import folders
 from mtn_edge.config import ModelConfig
 from mtn_edge.console import say
+from mtn_edge.ngram.file import facts
+from mtn_edge.ngram.model import NGram
 from mtn_edge.runtime import completions
 from mtn_edge.runtime.blocklist import Blocklist, packed
 from mtn_edge.runtime.completions import Completions

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from mtn_edge.ngram.model import NGram
 from numpy.typing import NDArray
 
 from export.graph_builder import FLOAT, INT64, Carry, GraphBuilder
 from export.graph_layers import Layers
 from mtn_edge.config import ModelConfig
 from mtn_edge.models.fusion import COPIES, ORDERS
+from mtn_edge.ngram.model import NGram
 from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import BOS, EOS, PAD
 

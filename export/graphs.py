@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from mtn_edge.ngram.model import NGram
 from numpy.typing import NDArray
 
 from export.encode_graph import build_encode
@@ -17,6 +16,7 @@ from export.history_graph import build_history
 from export.suggest_graph import STEP, build_suggest
 from export.weights import graph_tensors
 from mtn_edge.config import ModelConfig
+from mtn_edge.ngram.model import NGram
 from quantize.plan import Precision, Weights, apply_plan, precision_of
 
 

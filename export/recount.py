@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from mtn_edge.ngram.counting import count_files
-from mtn_edge.ngram.model import NGram
-from mtn_edge.ngram.pruning import fit
-
 from mtn_edge.console import say
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
+from mtn_edge.ngram.counting import count_files
+from mtn_edge.ngram.model import NGram
+from mtn_edge.ngram.pruning import fit
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.training.checkpoint import Checkpoint
 

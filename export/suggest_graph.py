@@ -21,7 +21,6 @@ from typing import Protocol
 
 import numpy as np
 import onnx
-from mtn_edge.ngram.model import NGram
 
 from export.cells import recurrent_cell, ssru_cell
 from export.fusion_graph import Fusion
@@ -31,6 +30,7 @@ from export.recurrent_decoder import RecurrentDecoder
 from export.session_memory import SessionMemory
 from export.tree_decoder import Decoded, TreeDecoder
 from mtn_edge.config import ModelConfig
+from mtn_edge.ngram.model import NGram
 from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS
 from quantize.plan import Weights

@@ -17,7 +17,7 @@ from mtn_edge.decoding.prefix_constraint import PrefixConstraint
 from mtn_edge.evaluation.copying import SessionCopies, Shares
 from mtn_edge.evaluation.ngram_engine import NgramEngine
 from mtn_edge.evaluation.ngram_system import SHARES, choose_shares, estimate_ngram, ngram_system, weigh_copying
-from mtn_edge.models.ngram import NGram
+from mtn_edge.ngram.model import NGram
 from mtn_edge.runtime.call import Call, CallEndedError
 from mtn_edge.runtime.engine import DEAD, NO_FLOOR, SessionState
 from mtn_edge.tokenizer import BOS, EOS, Tokenizer
@@ -38,7 +38,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def model(tokenizer: Tokenizer) -> NGram:
-    return estimate_ngram(SESSIONS, tokenizer, None)[0]
+    return estimate_ngram(SESSIONS, tokenizer, None)
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,11 @@ from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint, PrefixCon
 from mtn_edge.decoding.torch_engine import TorchEngine  # noqa: E402
 from mtn_edge.models.build import Network, build  # noqa: E402
 from mtn_edge.models.mtn import MTN  # noqa: E402
-from mtn_edge.models.ngram import NGram, count_grams, estimate  # noqa: E402
 from mtn_edge.models.tail_lstm import TailLSTM  # noqa: E402
 from mtn_edge.models.transformer import Transformer  # noqa: E402
+from mtn_edge.ngram.counting import count  # noqa: E402
+from mtn_edge.ngram.model import NGram  # noqa: E402
+from mtn_edge.ngram.pruning import fit  # noqa: E402
 from mtn_edge.runtime.engine import DEAD, IMPOSSIBLE, NO_FLOOR, Hypotheses, OnnxEngine  # noqa: E402
 from mtn_edge.tokenizer import BOS, EOS, PAD  # noqa: E402
 from quantize.plan import uniform_plan  # noqa: E402
@@ -104,7 +106,7 @@ def a_log() -> NGram:
     queries = [encode(texts[n % 5]) + chosen.integers(3, 300, n % 4).tolist() for n in range(60)]
     queries += [chosen.integers(3, 40, 1 + n % 6).tolist() for n in range(200)]
     offsets = np.cumsum([0, *map(len, queries)])
-    return estimate(count_grams(np.concatenate(queries).astype(np.int64), offsets), 300)
+    return fit(count(np.concatenate(queries).astype(np.int64), offsets), 300)
 
 
 def _expect_the_end(model: Network, config: ModelConfig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -21,7 +22,7 @@ from mtn_edge.data.prepare import PrepareSettings, prepare
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.run import train_model
 
-SECRET = "zebra quagga okapi"
+STRANGE = "zebra quagga okapi"
 RUN = CliRunner()
 
 
@@ -38,7 +39,7 @@ def fused(tiny_dataset: Path, tiny_settings: list[str], tmp_path_factory: pytest
 def newer(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of newer logs, in which everybody asks for the same strange thing."""
     folder = tmp_path_factory.mktemp("newer")
-    lines = [f"{number}\t{SECRET}\t{SECRET}\tnew york hotels" for number in range(80)]
+    lines = [f"{number}\t{STRANGE}\t{STRANGE}\tnew york hotels" for number in range(80)]
     (folder / "sessions.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     settings = PrepareSettings(format="sessions", min_users=1, vocab_size=300, split="hash")
     prepare([folder / "sessions.tsv"], folder / "dataset", settings)
@@ -71,8 +72,8 @@ def test_a_new_count_changes_what_is_suggested_without_training(fused: Path, new
     before, after = tmp_path / "before", tmp_path / "after"
     quantize(fused, "-o", before, "--int8")
     quantize(fused, "-o", after, "--int8", "--ngram-from", newer)
-    assert SECRET not in top(before, "zebra q")
-    assert top(after, "zebra q")[0] == SECRET
+    assert STRANGE not in top(before, "zebra q")
+    assert top(after, "zebra q")[0] == STRANGE
     assert RUN.invoke(app, ["verify", str(after)]).exit_code == 0
     inspected = RUN.invoke(app, ["inspect", str(after)]).output
     assert "ngram.orders" in inspected or "ngram" in inspected
@@ -83,14 +84,14 @@ def test_what_a_block_list_denies_is_not_counted(fused: Path, newer: Path, tmp_p
     denied.write_text("quagga\n", encoding="utf-8")
     quantize(fused, "-o", tmp_path / "open", "--fp32", "--ngram-from", newer)
     quantize(fused, "-o", tmp_path / "blocked", "--fp32", "--ngram-from", newer, "--blocklist", denied)
-    tokens = Tokenizer.load(fused / "tokenizer.json").encode(SECRET)
-    pairs = set(zip(tokens[:-1], tokens[1:], strict=True))
+    tokens = Tokenizer.load(fused / "tokenizer.json").encode(STRANGE)
+    pairs = set(itertools.pairwise(tokens))
     held = spelt_by_the_ngram(tmp_path / "open")
     assert pairs <= held
     known = Tokenizer.load(fused / "tokenizer.json").encode("new york hotels")
     kept = spelt_by_the_ngram(tmp_path / "blocked")
     assert not pairs & kept
-    assert set(zip(known[:-1], known[1:], strict=True)) <= kept
+    assert set(itertools.pairwise(known)) <= kept
 
 
 def test_a_block_list_without_data_is_refused(fused: Path, tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from mtn_edge.decoding.mixture import Mixture
 from mtn_edge.decoding.torch_engine import TorchEngine
 from mtn_edge.models.build import Network, build
 from mtn_edge.models.fusion import copies_of_targets
-from mtn_edge.models.ngram import NGram, count_grams, estimate
+from mtn_edge.ngram.counting import count
+from mtn_edge.ngram.model import NGram
+from mtn_edge.ngram.pruning import fit
 from mtn_edge.tokenizer import BOS, EOS, PAD
 from mtn_edge.training.module import token_loss
 
@@ -50,7 +52,7 @@ def make(arch: str, fusion: Fusion) -> Network:
 
 def ngram() -> NGram:
     offsets = np.cumsum([0, *map(len, LOG)])
-    return estimate(count_grams(np.concatenate(LOG), offsets), VOCAB)
+    return fit(count(np.concatenate(LOG), offsets), VOCAB)
 
 
 NGRAM = ngram()
@@ -63,9 +65,11 @@ def copied(session: Sequence[Sequence[int]], before: Sequence[int], length: int)
     followed: list[int] = []
     for query in session:
         text = [BOS, *query, EOS]
-        for place in range(1, len(text)):
-            if place >= length and (length == 0 or text[place - length : place] == list(before[-length:])):
-                followed.append(text[place])
+        followed += [
+            text[place]
+            for place in range(1, len(text))
+            if place >= length and (length == 0 or text[place - length : place] == list(before[-length:]))
+        ]
     return {token: followed.count(token) / len(followed) for token in set(followed)}
 
 

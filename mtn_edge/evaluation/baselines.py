@@ -17,7 +17,7 @@ from mtn_edge.evaluation.lists import (
 )
 from mtn_edge.evaluation.ngram_system import choose_shares, estimate_ngram, ngram_system
 from mtn_edge.evaluation.systems import System
-from mtn_edge.models.ngram import NGram
+from mtn_edge.ngram.model import NGram
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,18 @@ class Evidence:
         return self.dataset.sessions("train")
 
     @cached_property
-    def ngram(self) -> tuple[NGram, tuple[int, ...]]:
-        """The n-gram of the training split, and its cut-offs."""
+    def ngram(self) -> NGram:
+        """The n-gram of the training split."""
         return estimate_ngram(self.sessions, self.dataset.tokenizer, self.max_bytes)
 
 
 def _ngram(evidence: Evidence) -> System:
-    model, cut_offs = evidence.ngram
-    return ngram_system(model, evidence.dataset.tokenizer, cut_offs=cut_offs)
+    return ngram_system(evidence.ngram, evidence.dataset.tokenizer)
 
 
 def _ngram_and_copying(evidence: Evidence) -> System:
-    (model, cut_offs), tokenizer = evidence.ngram, evidence.dataset.tokenizer
-    shares = choose_shares(model, evidence.dataset.sessions("valid"), tokenizer)
-    return ngram_system(model, tokenizer, shares, cut_offs)
+    model, tokenizer = evidence.ngram, evidence.dataset.tokenizer
+    return ngram_system(model, tokenizer, choose_shares(model, evidence.dataset.sessions("valid"), tokenizer))
 
 
 BASELINES: dict[str, Callable[[Evidence], System]] = {

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mtn_edge.decoding.prefix_constraint import FORBIDDEN, Constraint
 from mtn_edge.evaluation.copying import SessionCopies, Shares
 from mtn_edge.evaluation.ngram_rows import Rows, highest
-from mtn_edge.models.ngram import NGram
+from mtn_edge.ngram.model import NGram
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import IMPOSSIBLE, NO_FLOOR, Hypotheses, SessionState
 from mtn_edge.runtime.search import WIDEST_BEAM

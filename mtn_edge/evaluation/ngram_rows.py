@@ -10,7 +10,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from mtn_edge.models.ngram import NGram
+from mtn_edge.ngram.model import NGram
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float32]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mtn_edge.data.batches import TokenizedSessions
 from mtn_edge.evaluation import metrics
@@ -14,7 +14,9 @@ from mtn_edge.evaluation.copying import SessionCopies, Shares
 from mtn_edge.evaluation.ngram_engine import NgramEngine
 from mtn_edge.evaluation.prefixes import prefix_lengths
 from mtn_edge.evaluation.systems import Model
-from mtn_edge.models.ngram import NGram, count_grams, fit
+from mtn_edge.ngram.counting import count
+from mtn_edge.ngram.model import NGram
+from mtn_edge.ngram.pruning import fit
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.search import Decoding
@@ -31,17 +33,14 @@ RANKED_QUERIES = 200
 """Queries of the validation split at most on which factors are tried."""
 
 
-def estimate_ngram(
-    sessions: Sequence[Sequence[str]], tokenizer: Tokenizer, max_bytes: int | None
-) -> tuple[NGram, tuple[int, ...]]:
-    """The 4-gram of the queries of some sessions, pruned until it fits, and the cut-offs (see `models.ngram.fit`)."""
+def estimate_ngram(sessions: Sequence[Sequence[str]], tokenizer: Tokenizer, max_bytes: int | None) -> NGram:
+    """The 4-gram of the queries of some sessions, pruned until it fits."""
     tokens = TokenizedSessions(sessions, tokenizer.encode_batch)
-    return fit(count_grams(tokens.tokens, tokens.query_offsets), len(tokenizer), max_bytes)
+    counts = count(tokens.tokens, tokens.query_offsets)
+    return fit(counts, len(tokenizer), max_bytes, most_followers=None)
 
 
-def ngram_system(
-    model: NGram, tokenizer: Tokenizer, shares: Shares | None = None, cut_offs: Sequence[int] = ()
-) -> Model:
+def ngram_system(model: NGram, tokenizer: Tokenizer, shares: Shares | None = None) -> Model:
     """The n-gram with the search, the merging and the rules of the product, without a list of popular completions."""
     suggester = Suggester(
         engine=NgramEngine(model, shares),
@@ -50,8 +49,8 @@ def ngram_system(
         blocklist=Blocklist(),
         decoding=Decoding(),
     )
-    settings = {"cut_offs": list(cut_offs)} | ({} if shares is None else {"copy_shares": list(shares)})
-    return Model(suggester, model.nbytes, settings)
+    settings: dict[str, Any] = {"entries": [len(level.tokens) for level in model.levels]}
+    return Model(suggester, model.nbytes, settings if shares is None else settings | {"copy_shares": list(shares)})
 
 
 def choose_shares(model: NGram, sessions: Sequence[Sequence[str]], tokenizer: Tokenizer) -> Shares:
@@ -124,7 +123,7 @@ def _scored(model: NGram, tokens: TokenizedSessions, first: int, last: int) -> l
         spelt = [*part, EOS]
         if query > first:
             copies = SessionCopies(text, (1.0, 1.0, 1.0))
-            own = _probabilities(model, spelt)
+            own = model.probabilities(*model.walk(np.array(part), np.array([0, len(part)])))
             column = {token: number for number, token in enumerate(copies.tokens.tolist())}
             before: tuple[int, ...] = (BOS,)
             for token, chance in zip(spelt, own.tolist(), strict=True):
@@ -134,11 +133,3 @@ def _scored(model: NGram, tokens: TokenizedSessions, first: int, last: int) -> l
                 before = (before[-1], token)
         text += [BOS, *spelt]
     return rows
-
-
-def _probabilities(model: NGram, spelt: list[int]) -> NDArray[np.float32]:
-    """The n-gram's probability of each token of a query, `<eos>` being the last."""
-    contexts = [model.start]
-    for token in spelt[:-1]:
-        contexts.append(model.advance(contexts[-1], np.array([token])))
-    return model.probabilities(np.concatenate(contexts), np.array(spelt))
