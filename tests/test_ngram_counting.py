@@ -157,21 +157,21 @@ def test_no_files_are_no_counts(tokenizer: Tokenizer) -> None:
     assert spelt(count_files([], tokenizer.encode_batch)) == {}
 
 
-@pytest.mark.parametrize("counts", [None, lambda text: not Blocklist(["zebra"]).denies(text)])
+@pytest.mark.parametrize("allowed", [None, lambda text: not Blocklist(["zebra"]).denies(text)])
 def test_a_planted_secret_is_there_unless_a_block_list_denies_it(
-    tmp_path: Path, tokenizer: Tokenizer, counts: Callable[[str], bool] | None
+    tmp_path: Path, tokenizer: Tokenizer, allowed: Callable[[str], bool] | None
 ) -> None:
     planted = "zebra 4711"
     sessions = [*SESSIONS, ["rome hotels", planted]] * 2
-    model = fit(count_files(write_split(tmp_path, sessions), tokenizer.encode_batch, counts=counts), len(tokenizer))
+    model = fit(count_files(write_split(tmp_path, sessions), tokenizer.encode_batch, allowed=allowed), len(tokenizer))
     texts = [
         tokenizer.decode_bytes(token for token in gram if token != BOS)
         for grams in spelt_paths(model)
         for gram in grams
     ]
     there = any(len(part) > 1 and part in planted.encode() and b"z" in part for part in texts)
-    assert there == (counts is None)
-    if counts is not None:
+    assert there == (allowed is None)
+    if allowed is not None:
         files = write_split(tmp_path, [*SESSIONS, ["rome hotels"]] * 2)
         clean = fit(count_files(files, tokenizer.encode_batch), len(tokenizer))
         for mine, other in zip(model.levels, clean.levels, strict=True):

@@ -199,6 +199,26 @@ def test_what_tells_little_goes_first() -> None:
     assert {(5, 6), (6, EOS), (11, 5)} <= spelt(some)[0]
 
 
+@settings(max_examples=25, deadline=None)
+@given(queries_strategy, st.integers(0, 12))
+def test_the_worth_of_a_gram_is_what_it_tells(queries: list[list[int]], fewer: int) -> None:
+    counts = count(*flat(queries), 2)
+    whole = fit(counts, V)
+    kept = spelt(fit(counts, V, whole.nbytes - 3 * fewer))[0]
+    plain = Plain(queries, 2)
+    worth = {}
+    for (first, token), times in plain.counts[2].items():
+        row = {gram: number for gram, number in plain.counts[2].items() if gram[0] == first}
+        total = sum(row.values())
+        own = (times - plain.discount(2, times)) / total
+        left = sum(plain.discount(2, number) for number in row.values()) / total
+        single = plain.probability((), token)
+        worth[first, token] = times * math.log((own + left * single) / ((own + left) * single))
+    assert len(kept) == max(0, len(worth) - fewer)
+    gone = [value for gram, value in worth.items() if gram not in kept]
+    assert max(gone, default=0) <= min((worth[gram] for gram in kept), default=math.inf) + 1e-5
+
+
 def test_more_bytes_tell_more_about_the_text() -> None:
     random = np.random.default_rng(1)
     queries = [[int(token) for token in 3 + random.zipf(1.6, size=5) % (V - 3)] for _ in range(300)]

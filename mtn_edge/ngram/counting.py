@@ -138,7 +138,7 @@ def count_files(
     encode_batch: Callable[[Sequence[str]], list[list[int]]],
     *,
     order: int = ORDER,
-    counts: Callable[[str], bool] | None = None,
+    allowed: Callable[[str], bool] | None = None,
     most: int = MOST_KEYS,
 ) -> Counts:
     """Counts the queries of Parquet files in one pass, a chunk of sessions in memory at a time.
@@ -147,7 +147,7 @@ def count_files(
         files: of a dataset's split (`Dataset.files`).
         encode_batch: texts to token numbers (`Tokenizer.encode_batch`).
         order: tokens of a key, 2 to 4.
-        counts: whether a query may be learnt from; one that a block list denies leaves no trace. None takes all.
+        allowed: whether a query may be learnt from; one that a block list denies leaves no trace. None takes all.
         most: keys that are held at once (see `bounded`).
     """
     import pyarrow.parquet as pq
@@ -157,7 +157,7 @@ def count_files(
         with pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches(_SESSIONS, columns=["queries"]):
                 texts = [text for text in batch.column(0).flatten().to_pylist() if text]
-                encoded = encode_batch(texts if counts is None else [text for text in texts if counts(text)])
+                encoded = encode_batch(texts if allowed is None else [text for text in texts if allowed(text)])
                 lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
                 tokens = np.fromiter((token for query in encoded for token in query), dtype=np.int32)
                 offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

@@ -76,7 +76,7 @@ def load(file: Path, tokenizer: Path) -> NGram:
                 )
             arrays: Arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (no mapping)
             return _model(arrays, int(about["vocab_size"]), int(about["order"]))
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+    except (OSError, SafetensorError, LookupError, ArithmeticError, ValueError, TypeError, RecursionError) as error:
         raise UserError(
             f"`{file}` is no readable n-gram ({error})", code="damaged", hint="copy it again or build it again"
         ) from error

@@ -67,11 +67,12 @@ def leave_out(
     folds = min(FOLDS, len(session_offsets) - 1)
     if folds < 2:
         return []
+    fold = _fold_of_queries(session_offsets, folds)
     parts = [nothing(order)] * folds
     for first, last in _chunks(query_offsets):
-        fold = _fold_of_queries(session_offsets, folds)[first:last]
         for number in range(folds):
-            counted = count(*_choose(tokens, query_offsets[first : last + 1], fold == number), order)
+            chosen = _choose(tokens, query_offsets[first : last + 1], fold[first:last] == number)
+            counted = count(*chosen, order)
             parts[number] = bounded(add(parts[number], counted), MOST_KEYS // folds)
     return [
         fit(_sum(parts[:number] + parts[number + 1 :]), vocab_size, max_bytes, most_followers=most_followers)
@@ -114,8 +115,9 @@ def _chunks(query_offsets: Integers) -> Iterator[tuple[int, int]]:
         yield first, min(first + _QUERIES, queries)
 
 
-def _fold_of_queries(session_offsets: Integers, folds: int) -> NDArray[np.int64]:
-    return np.repeat(np.arange(len(session_offsets) - 1) % max(folds, 1), np.diff(session_offsets))
+def _fold_of_queries(session_offsets: Integers, folds: int) -> NDArray[np.uint8]:
+    fold = np.arange(len(session_offsets) - 1) % max(folds, 1)
+    return np.repeat(fold.astype(np.uint8), np.diff(session_offsets))
 
 
 def _choose(
