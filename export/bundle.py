@@ -19,13 +19,13 @@ from export import calibrate, card, golden, held_out, parity
 from export.checks import Check, at_most, require
 from export.graph_builder import IR_VERSION, OPSET
 from export.graphs import Graphs, build_graphs
-from export.recount import ngram_for
+from export.recount import sources_for
 from export.verify import OVERHEAD_BYTES, verify_bundle
 from mtn_edge import folders
 from mtn_edge.config import ModelConfig
 from mtn_edge.console import say
+from mtn_edge.models.fusion import Sources
 from mtn_edge.ngram.file import facts
-from mtn_edge.ngram.model import NGram
 from mtn_edge.runtime import completions
 from mtn_edge.runtime.blocklist import Blocklist, packed
 from mtn_edge.runtime.completions import Completions
@@ -64,8 +64,8 @@ class _Work:
     """The text of the bundle's `blocklist.txt`."""
     denied: Blocklist
     """What it denies."""
-    ngram: NGram | None
-    """For a model that mixes one in."""
+    sources: Sources | None
+    """What the model is mixed with."""
     seed: int
     checks: list[Check] = field(default_factory=list)
 
@@ -127,9 +127,9 @@ def write_bundle(
     checkpoint = load_checkpoint(checkpoint_path)
     opened = Dataset.open(dataset) if dataset is not None else None
     counted = Dataset.open(ngram_from) if ngram_from is not None else opened
-    ngram = ngram_for(checkpoint, counted, denied, asked=ngram_from is not None)
+    sources = sources_for(checkpoint, counted, denied, asked=ngram_from is not None)
     with folders.new_folder(out, "bundle", force=force) as folder:
-        work = _Work(checkpoint, opened, folder, precision, text, denied, ngram, seed)
+        work = _Work(checkpoint, opened, folder, precision, text, denied, sources, seed)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # inside: a killed run leaves one folder, not two
             content = _fill(work, Path(scratch))
         folders.write_manifest(folder, "bundle", content)
@@ -141,7 +141,7 @@ def write_bundle(
 def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
     """Writes every file but the manifest, whose content it returns."""
     state = {name: tensor.numpy() for name, tensor in work.checkpoint.model.state_dict().items()}
-    fp32 = build_graphs(state, work.model, uniform_plan("fp32"), work.ngram)
+    fp32 = build_graphs(state, work.model, uniform_plan("fp32"), work.sources)
     fp32.save(scratch)
     fp32_engine = OnnxEngine(scratch, asdict(work.model))
     references = _check_against_pytorch(work, fp32_engine)
@@ -150,7 +150,7 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
         graphs, engine = fp32, fp32_engine
         graphs.save(work.folder)
     else:
-        graphs = build_graphs(state, work.model, uniform_plan(work.precision), work.ngram)
+        graphs = build_graphs(state, work.model, uniform_plan(work.precision), work.sources)
         graphs.save(work.folder)
         engine = OnnxEngine(work.folder, asdict(work.model))
         work.checks += parity.check_scores(engine, work.suggester(engine).search.constraint, references)
@@ -171,7 +171,7 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
         "opset": OPSET,
         "ir_version": IR_VERSION,
         "versions": {name: version(name) for name in ("onnx", "onnxruntime", "torch", "numpy", "tokenizers")},
-        "ngram": facts(work.ngram) if work.ngram is not None else None,
+        "ngram": facts(graphs.ngram) if graphs.ngram is not None else None,
         "lineage": _lineage(work),
         "sizes": sizes,
         "operators": graphs.operators(),
@@ -190,7 +190,7 @@ def _check_against_pytorch(work: _Work, engine: OnnxEngine) -> list[parity.Refer
     say("comparing the graphs with PyTorch")
     constraint = work.suggester(engine).search.constraint
     with _one_thread():
-        pytorch = TorchEngine(work.checkpoint.model, work.ngram)
+        pytorch = TorchEngine(work.checkpoint.model, work.sources)
         references = parity.record_references(
             pytorch,
             constraint,
@@ -292,7 +292,7 @@ def _sizes(work: _Work, fp32: Graphs, graphs: Graphs) -> dict[str, int]:
     }
     if work.precision == "int8":
         kept = sum(weight.nbytes for name, weight in graphs.weights.items() if group_of(name) in KEPT)
-        kept += work.ngram.nbytes if work.ngram is not None else 0  # the same in both
+        kept += graphs.ngram.nbytes if graphs.ngram is not None else 0  # the same in both
         bound = kept + int(MAX_RATIO * (sizes["graphs_fp32"] - kept)) + OVERHEAD_BYTES
         work.checks.append(at_most("size of the int8 graphs beside the fp32 ones, bytes", sizes["graphs"], bound))
     return sizes

@@ -19,6 +19,7 @@ class Part(NamedTuple):
     """After it; None where a query leaves it alone."""
     is_read: bool
     """Whether `encode.onnx` needs it."""
+    element: str = REAL
 
 
 def state_parts(model: dict[str, Any]) -> dict[str, Part]:
@@ -26,6 +27,15 @@ def state_parts(model: dict[str, Any]) -> dict[str, Part]:
 
     Letters: q queries so far with the start query, m tokens of the memory, n tokens that are encoded anew.
     """
+    copied = {"memory_text": Part(["text"], ["new_text"], True, WHOLE)} if _copies(model) else {}
+    return _network_parts(model) | copied
+
+
+def _copies(model: dict[str, Any]) -> bool:
+    return model["fusion"] in ("copy", "all")
+
+
+def _network_parts(model: dict[str, Any]) -> dict[str, Part]:
     match model["arch"]:
         case "mtn":
             return _mtn(model)
@@ -64,12 +74,17 @@ def contract(model: dict[str, Any]) -> dict[str, dict[str, Port]]:
     return {
         **({"history.onnx": history} if model["levels"] == 3 else {}),
         "encode.onnx": {
+            **({"tokens": (WHOLE, ["t"])} if _copies(model) else {}),
             "embedded": (REAL, ["t", d]),
-            **{name: (REAL, part.shape) for name, part in parts.items() if part.is_read},
-            **{f"new_{name}": (REAL, part.new_shape) for name, part in parts.items() if part.new_shape is not None},
+            **{name: (part.element, part.shape) for name, part in parts.items() if part.is_read},
+            **{
+                f"new_{name}": (part.element, part.new_shape)
+                for name, part in parts.items()
+                if part.new_shape is not None
+            },
         },
         "suggest.onnx": {
-            **{name: (REAL, part.shape) for name, part in parts.items() if name.startswith("memory_")},
+            **{name: (part.element, part.shape) for name, part in parts.items() if name.startswith("memory_")},
             "start_tokens": (WHOLE, ["f"]),
             "next_state": (BYTE, ["S", v]),
             "start_state": (WHOLE, [1]),

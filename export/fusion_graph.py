@@ -2,8 +2,8 @@
 
 The n-gram lies in the graph as flat arrays (`FlatNgram`). A hypothesis' contexts are three rows of it, one for each
 order; the entries of a row are read as `offset + 0 ... 63`. Only the tokens that the n-gram or the session offers are
-touched in the [n, V] log-probabilities of the network: their shares are added up in a scatter, mixed, and put in place;
-the network's weight is one number a hypothesis and is added to what is left of the V tokens after the choice.
+looked at one by one: their shares, in units of the network's weight, are added up in a scatter and mixed; all V tokens
+then get the network's weight.
 
 Shapes: n tips of a pass, f start tokens, t tokens of the session's text, o = 3 orders, F entries of a row at most,
 l = 3 lengths of a match, V vocabulary, w width of a state.
@@ -11,7 +11,6 @@ l = 3 lengths of a match, V vocabulary, w width of a state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -53,16 +52,6 @@ def flatten(ngram: NGram) -> FlatNgram:
     return FlatNgram(sizes, tokens, codes, np.concatenate([level.values for level in ngram.levels]))
 
 
-@dataclass(frozen=True)
-class Fused:
-    """What a pass gives the search."""
-
-    log_probs: str
-    """[n, V] the log-probabilities, less `network`."""
-    network: str
-    """[n, 1] log of the network's weight."""
-
-
 class Fusion:
     """The sources of one model in one graph.
 
@@ -100,8 +89,8 @@ class Fusion:
             carries.append(Carry("contexts", INT64, ["n", ORDERS - 1], contexts))
         return carries
 
-    def mix(self, layers: Layers, states: str, log_probs: str) -> Fused:
-        """The mixture for the tips.
+    def mix(self, layers: Layers, states: str, log_probs: str) -> str:
+        """The mixture's log-probabilities [n, V] for the tips.
 
         Args:
             layers: of the loop's body.
@@ -109,12 +98,13 @@ class Fusion:
             log_probs: [n, V] of the network.
         """
         graph = layers.graph
-        features = [states]
+        top = graph.node("ReduceMax", log_probs, graph.integers(1))  # [n, 1]
+        features = [states, top, graph.node("Exp", top)]
         offered: list[tuple[str, str]] = []
         ngram = copies = None
         if self._table is not None:
             ngram = self._table.look_up(graph, "contexts")
-            features += [ngram.matched, ngram.left]
+            features += [ngram.matched, ngram.left, graph.node("ReduceMax", ngram.shares, graph.integers(1))]
         if self._text is not None:
             copies = self._text.match(graph, "ends")
             features.append(graph.node("Log", graph.node("Add", copies.places, _scalar(graph, 1.0))))
@@ -142,7 +132,8 @@ class Fusion:
         extra = graph.node("ScatterElements", nothing_yet, tokens, values, axis=1, reduction="add")
         own = graph.node("Exp", graph.node("GatherElements", log_probs, tokens, axis=1))
         mixed = graph.node("Log", graph.node("Add", own, graph.node("GatherElements", extra, tokens, axis=1)))
-        return Fused(graph.node("ScatterElements", log_probs, tokens, mixed, axis=1), graph.node("Log", network))
+        relative = graph.node("ScatterElements", log_probs, tokens, mixed, axis=1)
+        return graph.node("Add", relative, graph.node("Log", network))
 
     def carry_on(self, graph: GraphBuilder, *, tip: str, token: str) -> list[str]:
         """The next values of `carries`: children, `token` int64 [n'], of the tips number `tip` [n']."""
@@ -254,14 +245,15 @@ class _Text:
     """The session's text as an input, and what matches the end of a hypothesis."""
 
     def __init__(self, graph: GraphBuilder) -> None:
-        self.tokens = graph.input("memory_text", INT64, ["text"])
         none = graph.integers(PAD)
+        # A place that offers nothing, as scatters of nothing at all leave their output undefined.
+        self.tokens = graph.node("Concat", none, graph.input("memory_text", INT64, ["text"]), axis=0)
         length = graph.node("Shape", self.tokens)
         once = graph.node("Concat", none, self.tokens, axis=0)
         self._one_before = graph.node("Slice", once, graph.integers(0), length)
         twice = graph.node("Concat", none, none, self.tokens, axis=0)
         self._two_before = graph.node("Slice", twice, graph.integers(0), length)
-        self._offered = graph.node("Not", graph.node("Equal", self.tokens, graph.integer(BOS)))
+        self._offered = graph.node("Greater", self.tokens, graph.integer(BOS))  # no <bos>, no <pad>
 
     def match(self, graph: GraphBuilder, ends: str) -> _Matches:
         """What matches 0, 1 and 2 of the last tokens `ends` [n, 2], the last one first."""

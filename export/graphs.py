@@ -16,6 +16,7 @@ from export.history_graph import build_history
 from export.suggest_graph import STEP, build_suggest
 from export.weights import graph_tensors
 from mtn_edge.config import ModelConfig
+from mtn_edge.models.fusion import Sources
 from mtn_edge.ngram.model import NGram
 from quantize.plan import Precision, Weights, apply_plan, precision_of
 
@@ -73,7 +74,7 @@ def build_graphs(
     state: Mapping[str, NDArray[np.float32]],
     config: ModelConfig,
     plan: Mapping[str, Precision],
-    ngram: NGram | None = None,
+    sources: Sources | None = None,
 ) -> Graphs:
     """Lowers a model.
 
@@ -81,16 +82,18 @@ def build_graphs(
         state: tensors of `MTN.state_dict()` by name.
         config: the model they belong to.
         plan: precision of each tensor group, see `quantize.plan.uniform_plan`.
-        ngram: for a model that mixes one in.
+        sources: what the model is mixed with.
 
     Raises:
         UserError: a weight holds NaN or cannot be quantized.
     """
-    weights = apply_plan(graph_tensors(state, config), plan)
-    models = {"encode": build_encode(config, weights), "suggest": build_suggest(config, weights, ngram)}
+    gate = sources.gate.state_dict() if sources is not None else {}
+    tensors = {**state, **{f"gate.{name}": tensor.numpy() for name, tensor in gate.items()}}
+    weights = apply_plan(graph_tensors(tensors, config), plan)
+    models = {"encode": build_encode(config, weights), "suggest": build_suggest(config, weights, sources)}
     if config.levels == 3:
         models["history"] = build_history(config, weights)
-    return Graphs(models, weights, ngram)
+    return Graphs(models, weights, sources.ngram if sources is not None else None)
 
 
 def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from mtn_edge.console import say
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
+from mtn_edge.models.fusion import Sources
 from mtn_edge.ngram.counting import count_files
-from mtn_edge.ngram.model import NGram
 from mtn_edge.ngram.pruning import fit
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.training.checkpoint import Checkpoint
 
 
-def ngram_for(checkpoint: Checkpoint, source: Dataset | None, denied: Blocklist, *, asked: bool) -> NGram | None:
-    """The n-gram of a bundle; None for a model that mixes none in.
+def sources_for(checkpoint: Checkpoint, source: Dataset | None, denied: Blocklist, *, asked: bool) -> Sources | None:
+    """What a bundle's model is mixed with; None for nothing.
 
     Args:
         checkpoint: the model.
@@ -24,16 +24,16 @@ def ngram_for(checkpoint: Checkpoint, source: Dataset | None, denied: Blocklist,
     Raises:
         UserError: a new count was asked for and the model takes none, or there is a block list and no dataset.
     """
-    if checkpoint.ngram is None:
+    if checkpoint.sources is None or checkpoint.sources.ngram is None:
         if asked:
             raise UserError(
                 f"`{checkpoint.path}` mixes no n-gram in, so there is none to count anew",
                 code="no-ngram",
                 hint="leave --ngram-from out, or train with --set model.fusion=all",
             )
-        return None
+        return checkpoint.sources
     if not asked and not denied:
-        return checkpoint.ngram
+        return checkpoint.sources
     if source is None:
         raise UserError(
             "a block list was given, and the n-gram of the checkpoint has counted queries that it may deny",
@@ -42,6 +42,7 @@ def ngram_for(checkpoint: Checkpoint, source: Dataset | None, denied: Blocklist,
         )
     say("counting the n-gram")
     counts = count_files(
-        source.files("train"), checkpoint.tokenizer.encode_batch, counts=lambda query: not denied.denies(query)
+        source.files("train"), checkpoint.tokenizer.encode_batch, allowed=lambda query: not denied.denies(query)
     )
-    return fit(counts, checkpoint.config.model.vocab_size, round(checkpoint.config.train.ngram_mb * 1e6))
+    ngram = fit(counts, checkpoint.config.model.vocab_size, round(checkpoint.config.train.ngram_mb * 1e6))
+    return checkpoint.sources._replace(ngram=ngram)

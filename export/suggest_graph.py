@@ -30,7 +30,7 @@ from export.recurrent_decoder import RecurrentDecoder
 from export.session_memory import SessionMemory
 from export.tree_decoder import Decoded, TreeDecoder
 from mtn_edge.config import ModelConfig
-from mtn_edge.ngram.model import NGram
+from mtn_edge.models.fusion import Sources
 from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS
 from quantize.plan import Weights
@@ -81,13 +81,13 @@ class _Shared:
     """int64 [B, k] of zeros."""
 
 
-def build_suggest(config: ModelConfig, weights: Weights, ngram: NGram | None) -> onnx.ModelProto:
+def build_suggest(config: ModelConfig, weights: Weights, sources: Sources | None) -> onnx.ModelProto:
     """The graph of the beam search over a network's `step`.
 
     Args:
         config: the model.
         weights: its tensors, see `export.weights.graph_tensors` and `quantize.plan.apply_plan`.
-        ngram: for a model that mixes one in.
+        sources: what the model is mixed with.
     """
     graph = GraphBuilder("suggest")
     start_tokens = graph.input("start_tokens", INT64, ["f"])
@@ -101,7 +101,7 @@ def build_suggest(config: ModelConfig, weights: Weights, ngram: NGram | None) ->
     layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
     embedded = layers.embedding(start_tokens)  # [f, d]
     decoder = _decoder(layers, config, embedded=embedded, count=count, beam=beam, max_steps=max_steps)
-    fusion = Fusion(layers, config, start_tokens, ngram) if config.fusion != "none" else None
+    fusion = Fusion(layers, config, start_tokens, sources.ngram) if sources is not None else None
     shared = _share(graph, config, next_state=next_state, floor=floor, beam=beam)
     rows = decoder.first_rows(embedded)
     size = graph.node("Shape", rows, start=0, end=1)  # [1]
@@ -168,7 +168,7 @@ def _share(graph: GraphBuilder, config: ModelConfig, *, next_state: str, floor: 
     )
 
 
-def _mass(graph: GraphBuilder, allowed: str, network: str) -> str:
+def _mass(graph: GraphBuilder, allowed: str) -> str:
     """Log of the probability that the first step allows; known after the first pass, carried on by the others.
 
     By way of the largest entry, as `LogSoftmax` is ten times as fast as `ReduceLogSumExp`.
@@ -176,10 +176,7 @@ def _mass(graph: GraphBuilder, allowed: str, network: str) -> str:
     first, later = GraphBuilder("first", parent=graph), GraphBuilder("later", parent=graph)
     largest = first.node("ReduceMax", allowed, keepdims=0)
     normal = first.node("ReduceMax", first.node("LogSoftmax", allowed), keepdims=0)
-    mass = first.node("Sub", largest, normal)
-    if network:  # [1, 1]
-        mass = first.node("Add", mass, first.node("Squeeze", network))
-    first.output(mass, "first_mass", FLOAT, [])
+    first.output(first.node("Sub", largest, normal), "first_mass", FLOAT, [])
     later.output(later.node("Identity", "mass"), "later_mass", FLOAT, [])
     return graph.branch(graph.node("Equal", "position", graph.integer(0)), first, later)
 
@@ -192,16 +189,14 @@ def _step(
     decoded, kept = decoder.decode(layers)  # [r, d]
     states = graph.node("Gather", decoded, "tips")  # [n, d]
     log_probs = graph.node("LogSoftmax", layers.scores(states), axis=-1)  # [n, V]
-    fused = fusion.mix(layers, states, log_probs) if fusion is not None else None
-    log_probs = fused.log_probs if fused is not None else log_probs
+    if fusion is not None:
+        log_probs = fusion.mix(layers, states, log_probs)
     # An entry of the table, 1 less and a billion times as large, is a bound on the log-probability of its token.
     entries = graph.node("Gather", shared.next_state, graph.node("Gather", "states", "tips"))
     bound = graph.node("DequantizeLinear", entries, *shared.entry_scale)
     allowed = graph.node("Min", log_probs, bound)
-    mass = _mass(graph, allowed, fused.network if fused is not None else "")
+    mass = _mass(graph, allowed)
     best, choice = graph.nodes("TopK", allowed, shared.beam, outputs=2)  # [n, k]
-    if fused is not None:
-        best = graph.node("Add", best, fused.network)
 
     # A candidate is a row and a token in one number. Slots that do not go on keep their score in one candidate.
     candidates = graph.node(

@@ -266,8 +266,6 @@ def check(config: Config) -> Config:
             raise _bad_value(name, value, "at least 1")
     if model.d_model % model.heads:
         raise _bad_value("model.d_model", model.d_model, f"a multiple of model.heads ({model.heads})")
-    if train.bpe_dropout and model.fusion in ("ngram", "all"):
-        raise _bad_value("train.bpe_dropout", train.bpe_dropout, "0 with model.fusion, whose n-gram knows one spelling")
     if train.ngram_mb <= 0:
         raise _bad_value("train.ngram_mb", train.ngram_mb, "above 0")
     if model.share_decoder and model.norm == "post":

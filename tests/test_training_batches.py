@@ -35,7 +35,7 @@ def make(
 def pairs(batch: Batch) -> list[tuple[tuple[str, ...], str, bool]]:
     """What each target of a batch is predicted from: (earlier queries as read, the target as written, has an end)."""
     found = []
-    for source, target_in, target_out, *_ in zip(*batch, strict=True):
+    for source, target_in, target_out, _ in zip(*batch, strict=True):
         read = ["".join(chr(x) for x in row if x not in (PAD, BOS)) for row in source.tolist()]
         assert source[0].tolist() == [BOS] + [PAD] * (source.shape[1] - 1)
         for number, (given_row, wanted_row) in enumerate(zip(target_in.tolist(), target_out.tolist(), strict=True)):
@@ -84,7 +84,7 @@ def test_every_query_is_predicted_once_from_its_context(
 
 
 def test_the_tensors_of_a_small_session() -> None:
-    source, target_in, target_out, *_ = next(make([["abcde", "x"]]).stream(1, 0))
+    source, target_in, target_out, _ = next(make([["abcde", "x"]]).stream(1, 0))
     a, b, c, d, e, x = (ord(letter) for letter in "abcdex")
     assert source.tolist() == [[[BOS, PAD, PAD, PAD], [b, c, d, e]]]
     assert target_in.tolist() == [[[BOS, a, b, c, d], [BOS, x, PAD, PAD, PAD]]]
@@ -231,8 +231,8 @@ def test_the_sessions_of_a_user_stay_together(sizes: list[int], max_sessions: in
     for batch in make(sessions, users=users, max_sessions=max_sessions, batch_tokens=budget).stream(1, 0):
         rows: dict[int, list[str]] = {}
         assert batch.user.tolist() == sorted(batch.user.tolist())
-        for source, target_in, target_out, user, ngram in zip(*batch, strict=True):
-            row = pairs(Batch(source[None], target_in[None], target_out[None], user[None], ngram[None]))
+        for source, target_in, target_out, user in zip(*batch, strict=True):
+            row = pairs(Batch(source[None], target_in[None], target_out[None], user[None]))
             if row:
                 query = row[0][1]
                 earlier = [session for session, *_ in sessions[: sessions.index([query])] if session[0] == query[0]]
@@ -271,21 +271,3 @@ def test_queries_cut_anew_are_read_and_predicted() -> None:
         for batch in batches.stream(seed, epoch):
             tokens = torch.cat([x[x > EOS] for x in batch[:2]])
             assert set((tokens - shift).tolist()) <= {ord(x) for x in "abcdef"}
-
-
-@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=6), seed=st.integers(0, 9))
-def test_what_an_ngram_says_stands_beside_its_tokens(sizes: list[int], seed: int) -> None:
-    """Each token and each end of a query gets the line that was meant for it, wherever it lands in a batch."""
-    sessions = [[f"{chr(97 + n)}{query}" * (1 + query) for query in range(size)] for n, size in enumerate(sizes)]
-    texts = TokenizedSessions(sessions, lambda x: [[ord(y) for y in text] for text in x])
-    tokens = [token for session in sessions for query in session for token in [*map(ord, query), EOS]]
-    said = np.stack([np.array(tokens), np.arange(len(tokens)), np.zeros(len(tokens))], axis=1).astype(np.float32)
-    batches = Batches(texts, max_tokens=8, max_queries=2, batch_queries=5, ngram=said)
-    lines = []
-    for batch in batches.stream(seed, 0):
-        counts = batch.target_out != IGNORE
-        assert batch.ngram[counts][:, 0].tolist() == batch.target_out[counts].tolist()
-        lines += batch.ngram[counts][:, 1].tolist()
-    cut = {8} if any(len(query) > 8 for session in sessions for query in session) else set()
-    assert len(lines) == len(set(lines))
-    assert len(lines) == len(tokens) or cut

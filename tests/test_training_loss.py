@@ -25,7 +25,6 @@ BATCH = Batch(
     torch.tensor([[[BOS, 5, 6], [BOS, 7, PAD]], [[BOS, 8, 9], [PAD, PAD, PAD]]]),
     torch.tensor([[[5, 6, EOS], [7, EOS, IGNORE]], [[8, 9, IGNORE], [IGNORE, IGNORE, IGNORE]]]),
     torch.arange(2),
-    torch.zeros(2, 2, 3, 0),
 )
 
 

@@ -39,9 +39,6 @@ class Batch(NamedTuple):
     user: Tensor
     """[b] int64: the user of each row, counted from 0; rows of one user are neighbours, in the order of time. With two
     levels every row is a user's only one."""
-    ngram: Tensor
-    """[b, q, u, 3] float32: of each token to predict, the n-gram's share, what it leaves to the network, and how many
-    of its orders know the context (`mtn_edge.models.fusion`); [b, q, u, 0] where there is no n-gram."""
 
 
 class Spelling(NamedTuple):
@@ -142,8 +139,6 @@ class Batches:
         parts: batches of one step: the step has `parts` times as many queries, or tokens.
         max_sessions: earlier sessions of a user that are seen; None keeps no sessions together.
         respell: cuts the queries into tokens anew in each epoch.
-        ngram: [tokens and queries, 3], what an n-gram says about each token and the `<eos>` of each query, in the order
-            of the split; not together with `respell`.
     """
 
     def __init__(
@@ -157,9 +152,7 @@ class Batches:
         parts: int = 1,
         max_sessions: int | None = None,
         respell: Respell | None = None,
-        ngram: NDArray[np.float32] | None = None,
     ) -> None:
-        self._ngram = ngram if ngram is not None else np.zeros((1, 0), np.float32)
         self._spelling, self._respell = Spelling(sessions.tokens, sessions.query_offsets), respell
         self._max_tokens, self._max_queries, self._parts = max_tokens, max_queries, parts
         self._reads_last = max_sessions is not None
@@ -262,14 +255,7 @@ class Batches:
         target_out[:, :, :-1] = np.where(target_in[:, :, 1:] != PAD, target_in[:, :, 1:], IGNORE)
         row, column = np.nonzero(asked & (end - start <= self._max_tokens))
         target_out[row, column, written[row, column]] = EOS
-        evidence = self._ngram
-        if evidence.shape[1]:
-            each = (start + query)[:, :, None] + np.arange(width)  # a query before this one is its tokens and an <eos>
-            evidence = evidence[np.where(target_in != PAD, each, 0)]
-        else:
-            evidence = np.zeros((*target_in.shape, 0), np.float32)
-        arrays = (source, target_in, target_out, rows.group, evidence)
-        return Batch(*(torch.from_numpy(array) for array in arrays))
+        return Batch(*(torch.from_numpy(array) for array in (source, target_in, target_out, rows.group)))
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from mtn_edge.decoding.mixture import Mixture
 from mtn_edge.decoding.prefix_constraint import Constraint
 from mtn_edge.models.build import Network
-from mtn_edge.ngram.model import NGram
+from mtn_edge.models.fusion import Sources
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS, PAD
@@ -31,7 +31,7 @@ def beam_search(
     beam: int,
     max_steps: int,
     floor: float,
-    ngram: NGram | None = None,
+    sources: Sources | None = None,
     call: Call | None = None,
 ) -> tuple[Tensor, Tensor, float]:
     """The best token sequences that the constraint accepts.
@@ -44,7 +44,7 @@ def beam_search(
         beam: hypotheses kept at each step, at most v.
         max_steps: tokens written at most, with `<eos>`; with the settled ones at most `max_tokens + 1` of the model.
         floor: log-probability, relative to the mass, at which a hypothesis is given up.
-        ngram: for a network that mixes one in.
+        sources: what the network is mixed with.
         call: asked between steps whether to go on.
 
     Returns:
@@ -56,7 +56,7 @@ def beam_search(
     """
     table = torch.from_numpy(constraint.next_state).long() - 1  # [S, v] the next state, negative where forbidden
     bound = torch.where(table < 0, IMPOSSIBLE, 0.0)
-    mixture = Mixture(model, ngram, memory.get("memory_text", torch.zeros(0, dtype=torch.long)))
+    mixture = Mixture(model, sources, memory.get("memory_text", torch.zeros(0, dtype=torch.long)))
     outputs, past = _settle(model, memory, constraint)
     ends = mixture.start(constraint.start_tokens.tolist())
     position = len(constraint.start_tokens)

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from mtn_edge.models.build import Network
-from mtn_edge.models.fusion import Copies, NgramEvidence, Offer, copy_offer, fuse
-from mtn_edge.ngram.model import NGram
+from mtn_edge.models.fusion import Copies, NgramEvidence, Offer, Sources, copy_offer, fuse
 from mtn_edge.tokenizer import PAD
 
 
@@ -34,12 +34,14 @@ class Mixture:
 
     Args:
         model: the network.
-        ngram: for a network with that source.
+        sources: what it is mixed with; None for nothing.
         text: [t] the session's earlier queries, each between `<bos>` and `<eos>`.
     """
 
-    def __init__(self, model: Network, ngram: NGram | None, text: Tensor) -> None:
-        self._model, self._ngram, self._text = model, ngram, text
+    def __init__(self, model: Network, sources: Sources | None, text: Tensor) -> None:
+        self._model, self._text = model, text
+        self._gate = sources.gate if sources is not None else None
+        self._ngram = sources.ngram if sources is not None else None
 
     def start(self, tokens: list[int]) -> Ends:
         """The end of the settled tokens, of which the first is `<bos>`: [1]."""
@@ -58,7 +60,7 @@ class Mixture:
     def log_probs(self, states: Tensor, ends: Ends) -> Tensor:
         """[n, v] from the decoder's states [n, w]."""
         log_probs = self._model.logits(states).log_softmax(dim=1)
-        gate = self._model.gate
+        gate = self._gate
         if gate is None:
             return log_probs
         offered: list[tuple[Tensor, Tensor]] = []
@@ -67,12 +69,12 @@ class Mixture:
             assert self._ngram is not None
             tokens, shares, left, matched = map(torch.from_numpy, self._ngram.entries(ends.contexts))
             offered.append((tokens, shares))
-            ngram = NgramEvidence(shares, left, matched)
+            ngram = NgramEvidence(shares, left, matched, F.pad(shares, (0, 1)).amax(dim=1))
         if gate.has_copies:
             shares, places = copy_offer(self._text, ends.last, ends.before)  # [n, 3, t], [n, 3]
             offered += [(self._text.expand(len(states), -1), part) for part in shares.unbind(1)]
             copies = Copies(shares, places)
-        weights = gate(states, ngram, copies)  # [n, s]
+        weights = gate(states, log_probs.amax(dim=1), ngram, copies)  # [n, s]
         network = weights[:, 0]
         if gate.has_ngram:
             network = torch.logaddexp(network, weights[:, 1] + left.log())

@@ -48,7 +48,7 @@ def _open_checkpoint(path: Path, threads: int, blocklist: Path | None) -> Sugges
     checkpoint = load_checkpoint(path)
     torch.set_num_threads(threads)
     return Suggester(
-        engine=TorchEngine(checkpoint.model, checkpoint.ngram),
+        engine=TorchEngine(checkpoint.model, checkpoint.sources),
         tokenizer=checkpoint.tokenizer,
         completions=Completions(()),
         blocklist=Blocklist() if blocklist is None else WatchedBlocklist(blocklist),

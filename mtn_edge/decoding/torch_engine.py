@@ -10,8 +10,8 @@ import torch
 from mtn_edge.decoding.beam_search import beam_search
 from mtn_edge.decoding.prefix_constraint import Constraint
 from mtn_edge.models.build import Network
+from mtn_edge.models.fusion import Sources
 from mtn_edge.models.session_cache import SessionCache
-from mtn_edge.ngram.model import NGram
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import NO_FLOOR, Hypotheses, SessionState
 from mtn_edge.tokenizer import BOS, EOS
@@ -22,14 +22,14 @@ class TorchEngine:
 
     Args:
         model: the network.
-        ngram: for a network that mixes one in.
+        sources: what it is mixed with; None for nothing.
     """
 
-    def __init__(self, model: Network, ngram: NGram | None = None) -> None:
+    def __init__(self, model: Network, sources: Sources | None = None) -> None:
         self.vocab_size = model.embedding.num_embeddings
         self.max_tokens, self.max_queries = model.max_tokens, model.max_queries
-        self._model, self._ngram = model, ngram
-        self._copies = model.gate is not None and model.gate.has_copies
+        self._model, self._sources = model, sources
+        self._copies = sources is not None and sources.gate.has_copies
         with torch.inference_mode():
             self._start = self.append([BOS], _to_state(model.start()))
 
@@ -60,7 +60,14 @@ class TorchEngine:
         """See `Engine.search`; the call is looked at between steps."""
         memory = _to_cache(state).memory
         tokens, scores, mass = beam_search(
-            self._model, memory, constraint, beam=beam, max_steps=max_steps, floor=floor, ngram=self._ngram, call=call
+            self._model,
+            memory,
+            constraint,
+            beam=beam,
+            max_steps=max_steps,
+            floor=floor,
+            sources=self._sources,
+            call=call,
         )
         return Hypotheses(tokens.numpy(), scores.numpy(), mass)
 

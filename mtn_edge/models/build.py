@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from mtn_edge.config import ModelConfig
-from mtn_edge.models.fusion import Gate
 from mtn_edge.models.hred import HRED
 from mtn_edge.models.mtn import MTN
 from mtn_edge.models.seq2seq import Seq2Seq
@@ -21,15 +20,7 @@ Network = MTN | Transformer | Seq2Seq | HRED | TailLSTM
 
 
 def build(config: ModelConfig) -> Network:
-    """A network with random weights; with fusion it wears a gate."""
-    network = _network(config)
-    if config.fusion != "none":
-        width = config.units if config.arch == "tail-lstm" else config.d_model
-        network.gate = Gate(width, config.fusion)
-    return network
-
-
-def _network(config: ModelConfig) -> Network:
+    """A network with random weights."""
     common: dict[str, Any] = {
         name: getattr(config, name) for name in ("vocab_size", "d_model", "max_tokens", "max_queries", "dropout")
     }

@@ -7,9 +7,9 @@ After the tokens of a hypothesis the next one is w with the probability
 S are the n-gram's shares in the tokens that followed the last one, two or three tokens in the log, and L what is left
 (`NGram.evidence`): the network stands in for the n-gram's shortest context, so that everything but the network is
 sparse. C_l, l = 0, 1, 2, are the tokens of the session's earlier queries whose l tokens before equal the last l of the
-hypothesis, each with its share. The weights g come from a softmax of a linear map of the decoder's state and of what is
-known about the sources; a source that has nothing to say gets none. (After pointer networks, See et al. 2017 equation
-9, and the neural mixtures of n-grams, Neubig and Dyer 2016.)
+hypothesis, each with its share. The weights g come from a softmax of a linear map of how sure each source is, and of
+the decoder's state; a source that has nothing to say gets none. (After pointer networks, See et al. 2017 equation 9,
+and the neural mixtures of n-grams, Neubig and Dyer 2016.)
 
 Shapes: n tokens to predict, or hypotheses, w width of a state, v vocabulary, t tokens of a session's text, b sessions,
 q queries, u tokens of a predicted query, s sources.
@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtn_edge.config import Fusion
+from mtn_edge.config import Fusion, ModelConfig
+from mtn_edge.ngram.model import NGram
 from mtn_edge.tokenizer import BOS, EOS, PAD
 
 ORDERS = 4
@@ -41,6 +42,8 @@ class NgramEvidence(NamedTuple):
     """[n] L."""
     matched: Tensor
     """[n] int64: how many orders know the context."""
+    top: Tensor
+    """[n] the largest share of any token there."""
 
 
 class Copies(NamedTuple):
@@ -53,7 +56,7 @@ class Copies(NamedTuple):
 
 
 class Gate(nn.Module):
-    """The weights of the sources.
+    """The weights of the sources, named in `names`.
 
     Args:
         width: of the decoder's states.
@@ -63,26 +66,29 @@ class Gate(nn.Module):
     def __init__(self, width: int, fusion: Fusion) -> None:
         super().__init__()
         self.has_ngram, self.has_copies = fusion in ("ngram", "all"), fusion in ("copy", "all")
-        self.sources = 1 + self.has_ngram + COPIES * self.has_copies
-        features = (ORDERS + 1) * self.has_ngram + COPIES * self.has_copies
-        self.linear = nn.Linear(width + features, self.sources)
+        self.names = ["network", *["ngram"] * self.has_ngram]
+        self.names += [f"copy_{length}" for length in range(COPIES * self.has_copies)]
+        features = 2 + (ORDERS + 2) * self.has_ngram + COPIES * self.has_copies
+        self.linear = nn.Linear(width + features, len(self.names))
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
         with torch.no_grad():
             self.linear.bias[0] = 1.0  # the network is the only source that always speaks
 
-    def forward(self, states: Tensor, ngram: NgramEvidence | None, copies: Copies | None) -> Tensor:
+    def forward(self, states: Tensor, top: Tensor, ngram: NgramEvidence | None, copies: Copies | None) -> Tensor:
         """Log of the weights [n, s]: the network's, the n-gram's, those of copying after 0, 1, 2 equal tokens.
 
         Args:
             states: [n, w] decoder states.
+            top: [n] the log-probability of the network's best token.
             ngram: what the n-gram knows; only with that source.
             copies: what matches; only with that source.
         """
-        parts, silent = [states], [torch.zeros_like(states[:, :1], dtype=torch.bool)]
+        parts = [states, top[:, None], top.exp()[:, None]]
+        silent = [torch.zeros_like(states[:, :1], dtype=torch.bool)]
         if self.has_ngram:
             assert ngram is not None
-            parts += [F.one_hot(ngram.matched, ORDERS).to(states.dtype), ngram.left[:, None]]
+            parts += [F.one_hot(ngram.matched, ORDERS).to(states.dtype), ngram.left[:, None], ngram.top[:, None]]
             silent.append(torch.zeros_like(silent[0]))
         if self.has_copies:
             assert copies is not None
@@ -92,17 +98,32 @@ class Gate(nn.Module):
         return scores.log_softmax(dim=1)  # type: ignore[no-any-return]
 
 
-def mixed(gate: Gate, states: Tensor, log_probs: Tensor, ngram: NgramEvidence | None, copies: Copies | None) -> Tensor:
+class Sources(NamedTuple):
+    """What a network is mixed with."""
+
+    gate: Gate
+    ngram: NGram | None
+
+
+def make_gate(config: ModelConfig) -> Gate:
+    """A gate that prefers the network, for the network of `config`."""
+    return Gate(config.units if config.arch == "tail-lstm" else config.d_model, config.fusion)
+
+
+def mixed(
+    gate: Gate, states: Tensor, top: Tensor, log_probs: Tensor, ngram: NgramEvidence | None, copies: Copies | None
+) -> Tensor:
     """Log p [n] of one token each.
 
     Args:
         gate: the weights.
         states: [n, w] decoder states.
+        top: [n] the log-probability of the network's best token.
         log_probs: [n] the network's log-probabilities of those tokens.
         ngram: what the n-gram says about them.
         copies: what the session offers of them.
     """
-    weights = gate(states, ngram, copies)
+    weights = gate(states, top, ngram, copies)
     network, extra = weights[:, 0], torch.zeros_like(log_probs)
     place = 1
     if ngram is not None:

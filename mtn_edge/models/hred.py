@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtn_edge.models.fusion import Gate
 from mtn_edge.models.layers import Packing
 from mtn_edge.models.recurrent import init_recurrent, last_steps, run
 from mtn_edge.models.session_cache import SessionCache
@@ -49,7 +48,6 @@ class HRED(nn.Module):
         self.output_embedding = nn.Linear(d_model, d_model, bias=False)
         self.output_session = nn.Linear(units, d_model, bias=False)
         self.dropout = nn.Dropout(dropout)
-        self.gate: Gate | None = None
         self.apply(init_recurrent)
 
     def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002

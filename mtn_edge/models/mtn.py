@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtn_edge.models.fusion import Gate
 from mtn_edge.models.history import HistoryEncoder, continuations
 from mtn_edge.models.layers import (
     DecoderLayer,
@@ -92,7 +91,6 @@ class MTN(nn.Module):
         # With all queries in the memory the decoder has to know which are the last ones.
         self.recency = nn.Embedding(max_queries + 1, heads) if memory == "all" else None
         self.dropout = nn.Dropout(dropout)
-        self.gate: Gate | None = None
         self.apply(init_weights)
         for added in (self.recency, self.decoder_convolution):
             if added is not None:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtn_edge.models.concatenation import SEPARATOR, with_separators
-from mtn_edge.models.fusion import Gate
 from mtn_edge.models.layers import Packing
 from mtn_edge.models.recurrent import init_recurrent, run
 from mtn_edge.models.session_cache import SessionCache
@@ -49,7 +48,6 @@ class Seq2Seq(nn.Module):
         self.combine = nn.Linear(2 * units, units)
         self.output = nn.Linear(units, d_model)
         self.dropout = nn.Dropout(dropout)
-        self.gate: Gate | None = None
         self.apply(init_recurrent)
 
     def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002

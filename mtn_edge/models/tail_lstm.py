@@ -15,7 +15,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mtn_edge.models.fusion import Gate
 from mtn_edge.models.layers import Packing
 from mtn_edge.models.recurrent import init_recurrent, run
 from mtn_edge.models.session_cache import SessionCache
@@ -44,7 +43,6 @@ class TailLSTM(nn.Module):
         self.lstm = nn.LSTM(2 * d_model, units, batch_first=True)
         self.output = nn.Linear(units, vocab_size)
         self.dropout = nn.Dropout(dropout)
-        self.gate: Gate | None = None
         self.apply(init_recurrent)
 
     def states(self, source: Tensor, target_in: Tensor, user: Tensor | None = None) -> Tensor:  # noqa: ARG002

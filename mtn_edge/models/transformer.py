@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtn_edge.models.concatenation import SEPARATOR, with_separators
-from mtn_edge.models.fusion import Gate
 from mtn_edge.models.layers import DecoderLayer, EncoderLayer, Norm, Packing, final_norm, init_weights, two_before
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import PAD
@@ -72,7 +71,6 @@ class Transformer(nn.Module):
         self.decoder_layers = nn.ModuleList(DecoderLayer(**layer) for _ in range(decoder_layers))  # type: ignore[arg-type]
         self.decoder_norm = final_norm(d_model, norm)
         self.dropout = nn.Dropout(dropout)
-        self.gate: Gate | None = None
         self.apply(init_weights)
         nn.init.zeros_(self.decoder_convolution.weight)
 

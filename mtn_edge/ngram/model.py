@@ -174,9 +174,18 @@ class NGram:
             all_tokens[place, : len(row_tokens)], all_shares[place, : len(row_shares)] = row_tokens, row_shares
         return all_tokens, all_shares, left, matched
 
+    def top_shares(self, contexts: Integers) -> Floats:
+        """The largest share that any token has after each context [b], as `entries` lists them."""
+        top, left = np.zeros(len(contexts), np.float32), np.ones(len(contexts), np.float32)
+        for order in reversed(range(len(self._rows))):
+            rows, row = self._rows[order], contexts[:, order]
+            top = np.maximum(top, left * rows.top[row])
+            left = left * rows.gamma[row]
+        return top
+
 
 class _Rows:
-    """A level, ready to be looked up; the last size, share and gamma are those of what is not there (-1)."""
+    """A level, ready to be looked up; the last size, share, gamma and top are those of what is not there (-1)."""
 
     def __init__(self, level: Level, vocab_size: int) -> None:
         self.sizes = np.append(level.sizes, level.sizes.dtype.type(0))
@@ -186,6 +195,9 @@ class _Rows:
         row = np.repeat(np.arange(len(level.sizes)), level.sizes)
         gamma = 1 - np.bincount(row, self.alpha[:-1], len(level.sizes))
         self.gamma = np.append(gamma, 1).astype(np.float32)
+        top = np.zeros(len(level.sizes), np.float32)
+        np.maximum.at(top, row, self.alpha[:-1])
+        self.top = np.append(top, np.float32(0))
         self._vocab_size = vocab_size
         self._keys = row * vocab_size + level.tokens  # ascending
 

@@ -7,7 +7,7 @@ from typing import Any
 from mtn_edge.console import say
 from mtn_edge.errors import UserError
 
-FREE = {"learning_rate", "clip_norm", "precision", "compile", "patience", "time_budget"}
+FREE = {"learning_rate", "clip_norm", "precision", "compile", "patience", "time_budget", "ngram_mb"}
 """Settings of `train` that do not say what step number n learns from: the run goes on with the new ones."""
 SIZE = {"batch_queries", "accumulate"}
 """Settings of `train` whose product, times the processes, says what a step learns from."""

@@ -9,22 +9,23 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtn_edge.config import Config, check, load_config, to_toml
 from mtn_edge.errors import UserError
 from mtn_edge.folders import check_files, read_manifest, write_manifest
 from mtn_edge.models.build import Network, build
+from mtn_edge.models.fusion import Sources, make_gate
 from mtn_edge.ngram.file import NAME as NGRAM
 from mtn_edge.ngram.file import load as load_ngram
 from mtn_edge.ngram.file import save as save_ngram
-from mtn_edge.ngram.model import NGram
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.state import TrainingState, save_state
 from mtn_edge.training.workplace import METRICS, TOKENIZER, write_rows
 
 CONFIG = "config.toml"
 WEIGHTS = "model.safetensors"
+GATE = "gate.safetensors"
 STATE_FOLDER = "training_state"
 
 
@@ -36,8 +37,8 @@ class Checkpoint:
     config: Config
     model: Network
     """In evaluation mode, on the CPU, float32."""
-    ngram: NGram | None
-    """For a network that mixes one in."""
+    sources: Sources | None
+    """What the network is mixed with; None for nothing."""
     tokenizer: Tokenizer
     manifest: dict[str, Any]
 
@@ -48,7 +49,7 @@ def write_checkpoint(
     config: Config,
     tokenizer: Path,
     state: TrainingState,
-    ngram: NGram | None,
+    sources: Sources | None,
     training: dict[str, Any],
     lineage: dict[str, Any],
 ) -> None:
@@ -59,15 +60,17 @@ def write_checkpoint(
         config: the settings, resolved.
         tokenizer: the `tokenizer.json` that the run began with.
         state: the end of the run.
-        ngram: what the network was trained with.
+        sources: what the network is mixed with.
         training: figures for the manifest.
         lineage: what it was made from, for the manifest.
     """
     (folder / CONFIG).write_text(to_toml(config), encoding="utf-8")
     (folder / WEIGHTS).write_bytes(save(state.part("best")))
     shutil.copyfile(tokenizer, folder / TOKENIZER)
-    if ngram is not None:
-        save_ngram(ngram, folder / NGRAM, folder / TOKENIZER)
+    if sources is not None:
+        (folder / GATE).write_bytes(save(sources.gate.state_dict()))
+        if sources.ngram is not None:
+            save_ngram(sources.ngram, folder / NGRAM, folder / TOKENIZER)
     write_rows(folder / METRICS, state.progress.rows)
     (folder / STATE_FOLDER).mkdir()
     # The best weights lie in the checkpoint itself already.
@@ -96,15 +99,30 @@ def load_checkpoint(path: Path) -> Checkpoint:
         )
     model = build(config.model)
     _load_weights(model, path / WEIGHTS)
-    ngram = None
-    if config.model.fusion in ("ngram", "all"):
-        if NGRAM not in manifest["files"]:
-            raise _misfit(path / NGRAM, "the checkpoint lacks it")
+    return Checkpoint(
+        path=path,
+        config=config,
+        model=model.eval(),
+        sources=_load_sources(path, config, manifest),
+        tokenizer=tokenizer,
+        manifest=manifest,
+    )
+
+
+def _load_sources(path: Path, config: Config, manifest: dict[str, Any]) -> Sources | None:
+    if config.model.fusion == "none":
+        return None
+    gate, ngram = make_gate(config.model), None
+    for name in (GATE, NGRAM)[: 1 + gate.has_ngram]:
+        if name not in manifest["files"]:
+            raise _misfit(path / name, f"`model.fusion` is {config.model.fusion}, and the checkpoint lacks it")
+    _load_weights(gate, path / GATE)
+    if gate.has_ngram:
         ngram = load_ngram(path / NGRAM, path / TOKENIZER)
-    return Checkpoint(path=path, config=config, model=model.eval(), ngram=ngram, tokenizer=tokenizer, manifest=manifest)
+    return Sources(gate.eval(), ngram)
 
 
-def _load_weights(model: Network, file: Path) -> None:
+def _load_weights(model: nn.Module, file: Path) -> None:
     try:
         weights: dict[str, Tensor] = load_file(file)
     except (OSError, SafetensorError) as error:

@@ -6,18 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mtn_edge.config import Config
-from mtn_edge.console import say
 from mtn_edge.data.batches import Batch, Batches, TokenizedSessions
 from mtn_edge.data.bpe_dropout import BpeDropout
 from mtn_edge.data.dataset import Dataset, SplitName
 from mtn_edge.errors import UserError
-from mtn_edge.ngram.counting import count
-from mtn_edge.ngram.folds import held_out
-from mtn_edge.ngram.model import Evidence, NGram
-from mtn_edge.ngram.pruning import fit
 from mtn_edge.training.ranking import RankingSample
 
 
@@ -27,8 +21,6 @@ class Inputs:
 
     train: Batches
     valid: list[Batch]
-    ngram: NGram | None
-    """Of the training split, for a network that mixes one in."""
     ranking: RankingSample | None
     """None where the loss decides when to stop."""
     queries: int
@@ -57,11 +49,6 @@ def read_inputs(data: Dataset, config: Config, *, world: int) -> Inputs:
     }
     texts = [query for session in sessions for query in session if query] if train.bpe_dropout else []
     learnt = TokenizedSessions(sessions, data.tokenizer.encode_batch, users)
-    scored_sessions = TokenizedSessions(valid, data.tokenizer.encode_batch, valid_users)
-    ngram, said, said_of_valid = None, None, None
-    if model.fusion in ("ngram", "all"):
-        ngram, said = _learn_ngram(learnt, model.vocab_size, round(train.ngram_mb * 1e6))
-        said_of_valid = _columns(ngram.evidence(*ngram.walk(scored_sessions.tokens, scored_sessions.query_offsets)))
     batches = Batches(
         learnt,
         **context,  # type: ignore[arg-type]
@@ -69,35 +56,20 @@ def read_inputs(data: Dataset, config: Config, *, world: int) -> Inputs:
         batch_tokens=train.batch_tokens,
         parts=train.accumulate * world,
         respell=BpeDropout(data.tokenizer, texts, train.bpe_dropout) if train.bpe_dropout else None,
-        ngram=said,
     )
     scored = Batches(
-        scored_sessions,
+        TokenizedSessions(valid, data.tokenizer.encode_batch, valid_users),
         **context,  # type: ignore[arg-type]
         batch_queries=max(256, train.batch_queries),
         batch_tokens=train.batch_tokens,
-        ngram=said_of_valid,
     )
     return Inputs(
         train=batches,
         valid=list(scored.stream(0, 0)),
-        ngram=ngram,
-        ranking=RankingSample(valid, data.tokenizer, train.mrr_queries, ngram) if train.stop_on == "mrr" else None,
+        ranking=RankingSample(valid, data.tokenizer, train.mrr_queries) if train.stop_on == "mrr" else None,
         queries=learnt.queries,
         total_steps=len(batches) * train.epochs,
     )
-
-
-def _learn_ngram(sessions: TokenizedSessions, vocab_size: int, max_bytes: int) -> tuple[NGram, NDArray[np.float32]]:
-    """The n-gram of the training queries, and what n-grams that have not counted it say of each of their tokens."""
-    say(f"counting an n-gram of {sessions.queries:,} queries")
-    parts = sessions.tokens, sessions.query_offsets
-    ngram = fit(count(*parts), vocab_size, max_bytes)
-    return ngram, _columns(held_out(*parts, sessions.session_offsets, vocab_size, max_bytes))
-
-
-def _columns(evidence: Evidence) -> NDArray[np.float32]:
-    return np.stack([np.asarray(part, dtype=np.float32) for part in evidence], axis=1)
 
 
 def _read(data: Dataset, split: SplitName, *, levels: int) -> tuple[list[list[str]], list[int] | None]:

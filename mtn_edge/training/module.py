@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from mtn_edge.config import TrainConfig
 from mtn_edge.data.batches import IGNORE, Batch
 from mtn_edge.models.build import Network
-from mtn_edge.models.fusion import Copies, Gate, NgramEvidence, copies_of_targets, mixed
 from mtn_edge.tokenizer import PAD
 from mtn_edge.training.faults import diverged
 from mtn_edge.training.optimizer import make_optimizer
@@ -81,40 +80,15 @@ def learning_rate(step: int, train: TrainConfig, total_steps: int) -> float:
     return train.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
 
 
-def token_loss(model: Network, batch: Batch, *, label_smoothing: float | None = None) -> tuple[Tensor, Tensor]:
+def token_loss(model: Network, batch: Batch, *, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """Cross-entropy summed over the tokens to predict, and how many there are.
 
     The output layer is the dearest of all, so only positions that count reach it.
-
-    Args:
-        model: the network.
-        batch: what it learns from.
-        label_smoothing: in training, mass that is spread over the vocabulary; then, with fusion, the mean of the
-            mixture's loss and the network's own: without the second one the gate leaves everything to the n-gram, and
-            the network learns nothing. None for the loss of what is predicted.
     """
     targets = batch.target_out[batch.target_in != PAD]  # [n]
-    states = model.states(batch.source, batch.target_in, batch.user)
-    logits = model.logits(states)  # [n, v]
-    count = (targets != IGNORE).sum()
-    own = F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="sum", label_smoothing=label_smoothing or 0.0)
-    if model.gate is None:
-        return own, count
-    log_probs = -F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none")
-    likelihood = mixed(model.gate, states, log_probs, *evidence_of(model.gate, batch))
-    loss = -likelihood[targets != IGNORE].sum()
-    return (loss if label_smoothing is None else (loss + own) / 2), count
-
-
-def evidence_of(gate: Gate, batch: Batch) -> tuple[NgramEvidence | None, Copies | None]:
-    """What the sources beside the network say about each token to predict."""
-    ngram, copies = None, None
-    if gate.has_ngram:
-        share, left, matched = batch.ngram[batch.target_in != PAD].unbind(1)
-        ngram = NgramEvidence(share, left, matched.long())
-    if gate.has_copies:
-        copies = copies_of_targets(batch.source, batch.target_in, batch.target_out)
-    return ngram, copies
+    logits = model.logits(model.states(batch.source, batch.target_in, batch.user))  # [n, v]
+    loss = F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="sum", label_smoothing=label_smoothing)
+    return loss, (targets != IGNORE).sum()
 
 
 @torch.no_grad()

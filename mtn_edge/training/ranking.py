@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from mtn_edge.decoding.torch_engine import TorchEngine
 from mtn_edge.models.build import Network
-from mtn_edge.ngram.model import NGram
 from mtn_edge.runtime.search import Decoding, Search
 from mtn_edge.tokenizer import Tokenizer
 
@@ -22,13 +21,10 @@ class RankingSample:
         sessions: queries in normal form; those beyond the network's context are left out.
         tokenizer: the dataset's.
         queries: how many, at most.
-        ngram: for a network that mixes one in.
     """
 
-    def __init__(
-        self, sessions: Sequence[Sequence[str]], tokenizer: Tokenizer, queries: int, ngram: NGram | None
-    ) -> None:
-        self._tokenizer, self._ngram = tokenizer, ngram
+    def __init__(self, sessions: Sequence[Sequence[str]], tokenizer: Tokenizer, queries: int) -> None:
+        self._tokenizer = tokenizer
         self._sessions: list[list[str]] = []
         for session in sessions:
             real = [query for query in session if query][:queries]
@@ -38,7 +34,7 @@ class RankingSample:
     def mrr(self, model: Network) -> float:
         """Mean of 1 / rank over all queries, with nothing typed and half typed; 0 for one that is not among the ten."""
         # A copy: the search wants the network on the CPU, in float32 and without dropout.
-        engine = TorchEngine(copy.deepcopy(model).cpu().float().eval(), self._ngram)
+        engine = TorchEngine(copy.deepcopy(model).cpu().float().eval())
         search = Search(engine, self._tokenizer, Decoding(beam=LIST, max_steps=engine.max_tokens + 1))
         ranks = [rank for session in self._sessions for rank in _session_ranks(search, session)]
         return sum(1 / rank for rank in ranks if rank) / len(ranks)

@@ -25,6 +25,7 @@ from mtn_edge.models.build import Network, build
 from mtn_edge.training.board import open_board
 from mtn_edge.training.checkpoint import write_checkpoint
 from mtn_edge.training.faults import memory_faults
+from mtn_edge.training.gate import learn_sources
 from mtn_edge.training.inputs import Inputs, read_inputs
 from mtn_edge.training.module import TrainingModule
 from mtn_edge.training.processes import Processes, find_processes
@@ -213,6 +214,11 @@ def _finish(
     }
     if config.train.stop_on == "mrr":
         training["valid_mrr"] = progress.best_score[0]
+    sources = None
+    if config.model.fusion != "none":
+        say("fitting the gate of the fusion on the validation split")
+        model.load_state_dict(state.part("best"))
+        sources, training["fusion"] = learn_sources(model.cpu().eval(), data, config)
     lineage = {
         "dataset": data.manifest["manifest_sha256"],
         "parent": None,
@@ -224,7 +230,7 @@ def _finish(
         config=config,
         tokenizer=workplace.folder / TOKENIZER,
         state=state,
-        ngram=inputs.ngram,
+        sources=sources,
         training=training,
         lineage=lineage,
     )
