@@ -122,8 +122,11 @@ def assert_same(wanted: Hypotheses, got: Hypotheses) -> int:
     assert got.mass == pytest.approx(wanted.mass, abs=1e-4)
     alive = wanted.scores > DEAD
     np.testing.assert_array_equal(got.scores > DEAD, alive)
-    np.testing.assert_array_equal(got.tokens[alive], wanted.tokens[alive])
     np.testing.assert_allclose(got.scores[alive], wanted.scores[alive], atol=1e-4)
+    # Two whose scores differ by less than arithmetic does may stand in either order.
+    rows = {tuple(row): score for row, score in zip(wanted.tokens[alive].tolist(), wanted.scores[alive], strict=True)}
+    for row, score in zip(got.tokens[alive].tolist(), got.scores[alive], strict=True):
+        assert rows.pop(tuple(row)) == pytest.approx(score, abs=1e-4)
     return int(alive.sum())
 
 
