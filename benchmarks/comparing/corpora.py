@@ -102,7 +102,7 @@ CORPORA = {
                 *("train.epochs=1", "train.label_smoothing=0", "model.dropout=0", "train.average=0.99"),
                 *("train.validate_every=1000", "train.patience=100"),
             ),
-            own_settings={"hred": ("train.learning_rate=6e-3",)},
+            own_settings=dict.fromkeys(("hred", "tail-lstm"), ("train.learning_rate=6e-3",)),
         ),
         Corpus(
             name="msmarco",
