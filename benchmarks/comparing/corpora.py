@@ -19,8 +19,8 @@ SHARED = ROOT.parent / "shared" / "data"
 NETWORKS = ("mtn", "transformer", "seq2seq", "hred", "tail-lstm")
 BASELINES = ("mpc", "mpc+terms", "adj", "mcg", "ngram", "ngram+copy")
 SMALL = (
-    *("model.dropout=0.2", "train.batch_queries=64", "train.average=0.99"),
-    *("train.stop_on=mrr", "train.validate_every=400"),
+    *("train.epochs=12", "model.dropout=0.1", "train.batch_queries=64", "train.average=0.99"),
+    *("train.stop_on=mrr", "train.mrr_queries=200", "train.validate_every=426"),
 )
 """For a few thousand sessions."""
 VARIANTS = {
@@ -97,11 +97,12 @@ CORPORA = {
             name="simulator",
             title="Simulator",
             about="simulated sessions, whose highest possible figures are known",
-            simulated=400_000,
+            simulated=150_000,
             settings=(
-                *("train.epochs=1", "train.label_smoothing=0", "model.dropout=0"),
+                *("train.epochs=1", "train.label_smoothing=0", "model.dropout=0", "train.average=0.99"),
                 *("train.validate_every=1000", "train.patience=100"),
             ),
+            own_settings=dict.fromkeys(("hred", "tail-lstm"), ("train.learning_rate=6e-3",)),
         ),
         Corpus(
             name="msmarco",
@@ -126,7 +127,10 @@ CORPORA = {
             title="SGD user turns",
             about="17,193 sessions of what people type to an assistant; all files, split anew by session",
             logs=tuple(f"sgd_user_turns/{part}.tsv" for part in ("train", "dev", "test")),
-            settings=("train.epochs=3", "model.dropout=0.1", "train.validate_every=500"),
+            settings=(
+                *("train.epochs=2", "train.label_smoothing=0", "model.dropout=0.1", "train.average=0.99"),
+                "train.validate_every=500",
+            ),
             asked=600,
         ),
     )
