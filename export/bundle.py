@@ -30,6 +30,7 @@ from mtn_edge.runtime import completions
 from mtn_edge.runtime.blocklist import Blocklist, packed
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.engine import Engine, OnnxEngine
+from mtn_edge.runtime.lists import FOLLOWERS, pair_entries
 from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.tokenizer import Tokenizer
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 BEAM = 8
 COMPLETIONS = 20_000
 """Popular queries that a bundle carries at most."""
+PAIRS = 20_000
+"""Pairs of a query and its follower that a bundle carries at most."""
 QUALITY_PAIRS = 300
 """Held-out pairs of each split on which both precisions are measured."""
 OWN_PAIRS = 60
@@ -66,6 +69,7 @@ class _Work:
     """What it denies."""
     sources: Sources | None
     """What the model is mixed with."""
+    lists: calibrate.Lists
     seed: int
     checks: list[Check] = field(default_factory=list)
 
@@ -81,6 +85,17 @@ class _Work:
             completions=Completions(()),
             blocklist=self.denied,
             decoding=Decoding(beam=BEAM, max_steps=self.model.max_tokens + 1),
+        )
+
+    def shipped(self, engine: Engine, decoding: Decoding) -> Suggester:
+        """The bundle as a device will open it."""
+        return Suggester(
+            engine=engine,
+            tokenizer=self.checkpoint.tokenizer,
+            completions=self.lists.popular,
+            followers=self.lists.followers,
+            blocklist=self.denied,
+            decoding=decoding,
         )
 
 
@@ -129,7 +144,7 @@ def write_bundle(
     counted = Dataset.open(ngram_from) if ngram_from is not None else opened
     sources = sources_for(checkpoint, counted, denied, asked=ngram_from is not None)
     with folders.new_folder(out, "bundle", force=force) as folder:
-        work = _Work(checkpoint, opened, folder, precision, text, denied, sources, seed)
+        work = _Work(checkpoint, opened, folder, precision, text, denied, sources, _lists(opened, denied), seed)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # inside: a killed run leaves one folder, not two
             content = _fill(work, Path(scratch))
         folders.write_manifest(folder, "bundle", content)
@@ -158,7 +173,8 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
     samples = _samples(work, reference)
     decoding = _calibrate(work, suggester, samples.get("valid", []))
     quality = _compare(work, reference, suggester, samples)
-    vectors = _write_golden(work, reference, suggester, references, samples)
+    shipped = work.shipped(engine, decoding)
+    vectors = _write_golden(work, reference, shipped, references, samples)
     sizes = _sizes(work, fp32, graphs)
     _write_lists(work)
     (work.folder / "required_operators.config").write_text(graphs.required_operators(), encoding="utf-8")
@@ -223,8 +239,7 @@ def _calibrate(work: _Work, suggester: Suggester, pairs: Sequence[held_out.Pair]
         say("no validation pairs: no confidence floor")
         return suggester.search.decoding
     say(f"tuning the confidence floor on {len(pairs):,} validation pairs")
-    popular = Completions(work.dataset.popularity()[:COMPLETIONS])
-    return calibrate.calibrate(suggester, popular, pairs, work.seed)
+    return calibrate.calibrate(suggester, work.lists, pairs, work.seed)
 
 
 def _samples(work: _Work, reference: Suggester) -> dict[str, list[held_out.Pair]]:
@@ -277,10 +292,21 @@ def _write_golden(
     return len(vectors)
 
 
+def _lists(dataset: Dataset | None, denied: Blocklist) -> calibrate.Lists:
+    """Popular queries and followers; those that are denied take no room."""
+    from mtn_edge.data.followers import followers
+
+    if dataset is None:
+        return calibrate.Lists(Completions(()), Completions(()))
+    popular = [entry for entry in dataset.popularity()[:COMPLETIONS] if not denied.denies(entry[0])]
+    pairs = [pair for pair in followers(dataset, PAIRS) if not denied.denies(pair[0]) and not denied.denies(pair[1])]
+    return calibrate.Lists(Completions(popular), Completions(pair_entries(pairs)))
+
+
 def _write_lists(work: _Work) -> None:
     shutil.copyfile(work.checkpoint.path / "tokenizer.json", work.folder / "tokenizer.json")
-    popular = work.dataset.popularity()[:COMPLETIONS] if work.dataset is not None else []
-    Completions(popular).save(work.folder / completions.FILE)
+    work.lists.popular.save(work.folder / completions.FILE)
+    work.lists.followers.save(work.folder / FOLLOWERS)
     (work.folder / "blocklist.txt").write_text(work.blocklist, encoding="utf-8")
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.calibrate import calibrate
+from export.calibrate import Lists, calibrate
 from export.held_out import Pair
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.engine import Hypotheses
+from mtn_edge.runtime.lists import NO_MIXING, pair_entries
 from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.tokenizer import EOS, PAD, Tokenizer
@@ -35,6 +36,9 @@ class AlwaysTheSame:
     def start(self) -> None:
         return None
 
+    def append(self, *_: Any) -> None:
+        return None
+
     def search(self, *_: Any, **__: Any) -> Hypotheses:
         return self._found
 
@@ -47,7 +51,12 @@ def spelt(word: str) -> list[int]:
     return [TOKENIZER.token_bytes.index(bytes([letter])) for letter in word.encode()]
 
 
-def tuned(*rows: tuple[list[int], float], pairs: Sequence[Pair] = PAIRS, popular: Completions = NOBODY) -> Decoding:
+def tuned(
+    *rows: tuple[list[int], float],
+    pairs: Sequence[Pair] = PAIRS,
+    popular: Completions = NOBODY,
+    followers: Completions = NOBODY,
+) -> Decoding:
     suggester = Suggester(
         engine=AlwaysTheSame(*rows),  # type: ignore[arg-type]
         tokenizer=TOKENIZER,
@@ -55,7 +64,7 @@ def tuned(*rows: tuple[list[int], float], pairs: Sequence[Pair] = PAIRS, popular
         blocklist=Blocklist(),
         decoding=Decoding(beam=2, max_steps=9),
     )
-    return calibrate(suggester, popular, pairs, seed=1)
+    return calibrate(suggester, Lists(popular, followers), pairs, seed=1)
 
 
 def test_the_highest_floor_that_keeps_what_is_taken() -> None:
@@ -95,3 +104,19 @@ def test_without_pairs_nothing_changes() -> None:
 def test_where_nothing_is_ever_found_there_is_no_floor() -> None:
     pairs = [Pair((), "york", ""), Pair((), "york", "yo")] * 3
     assert tuned((whole("newspaper"), 0.3), pairs=pairs) == Decoding(2, 9, 0.0, 0.0, 0.0)
+
+
+def test_lists_count_where_they_rank_better_than_the_model() -> None:
+    """Every session asks `newspaper` after `york`; the model prefers `net`, and one list knows better."""
+    pairs = [Pair(("york",), "newspaper", ""), Pair(("york",), "newspaper", "new")] * 5
+    rows = (whole("net"), 0.5), (whole("newspaper"), 0.1)
+    plain = tuned(*rows, pairs=pairs)
+    assert plain.mix_suggest == plain.mix_complete == NO_MIXING
+    followed = tuned(*rows, pairs=pairs, followers=Completions(pair_entries([("york", "newspaper", 4)])))
+    assert followed.mix_suggest.followers > 0
+    assert followed.mix_complete.followers > 0
+    asked = tuned(*rows, pairs=pairs, popular=Completions([("newspaper", 3)]))
+    assert asked.mix_complete.popular > 0
+    assert asked.mix_suggest == NO_MIXING  # with nothing typed, popular queries are no answer to a session
+    elsewhere = tuned(*rows, pairs=pairs, followers=Completions(pair_entries([("york", "net", 4)])))
+    assert elsewhere.mix_suggest == NO_MIXING

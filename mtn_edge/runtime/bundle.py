@@ -9,10 +9,11 @@ from typing import Any
 from mtn_edge.errors import UserError
 from mtn_edge.folders import MANIFEST, check_files, read_manifest
 from mtn_edge.runtime import completions
+from mtn_edge.runtime.lists import FOLLOWERS
 from mtn_edge.runtime.search import Decoding
 
 GRAPHS = ("encode.onnx", "suggest.onnx")
-NEEDED = (*GRAPHS, "tokenizer.json", completions.FILE, "blocklist.txt")
+NEEDED = (*GRAPHS, "tokenizer.json", completions.FILE, FOLLOWERS, "blocklist.txt")
 """What every bundle must hold to be run."""
 _SIZES = ("vocab_size", "d_model", "heads", "session_layers", "decoder_layers", "max_tokens", "max_queries")
 

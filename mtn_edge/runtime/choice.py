@@ -7,8 +7,9 @@ from typing import Literal
 
 from mtn_edge.runtime.blocklist import Blocklist, fold
 
-Source = Literal["model", "completions", "typo"]
-"""Who found a suggestion: the model, the popular queries under the typed text, or those under a text near to it."""
+Source = Literal["model", "completions", "followers", "typo"]
+"""Who found a suggestion, or gave most of its probability: the model, the popular queries under the typed text, what
+followed the session's last query, or the popular queries under a text near to the typed one."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Suggestion:
     text: str
     """What was typed, character for character, and more; from the source `typo`, a popular query as it is."""
     score: float
-    """Log-probability given the session and the typed text (`model`), or of the share of all popular queries.
+    """Log-probability given the session and the typed text; below what the model gives, of the share of all popular
+    queries.
 
     Given the typed text: among all that could follow its finished words and the letters of the one being typed.
     """

@@ -131,6 +131,12 @@ class Completions:
         found = self._ranked[np.flatnonzero(self._ranked - self._ranked.dtype.type(first) < last - first)[:k]]
         return self._entries(found)
 
+    def weight(self, prefix: str) -> int:
+        """The sum of the counts of all queries that begin with `prefix` (in normal form)."""
+        beginning, around = self._last
+        first, last = around if prefix == beginning else self.run(prefix)
+        return int(self._counts[self._groups[first:last]].sum())
+
     def best(self, runs: Iterable[tuple[int, int]], k: int) -> list[tuple[str, int]]:
         """The `k` most frequent queries in any of `runs`, with their counts, best first."""
         places = np.sort(np.concatenate([np.arange(0), *(np.arange(*run) for run in runs)]))

@@ -12,6 +12,7 @@ from mtn_edge.decoding.query_trie import fitting, query_table
 from mtn_edge.errors import UserError
 from mtn_edge.runtime.call import Call
 from mtn_edge.runtime.engine import DEAD, NO_FLOOR, Engine, Hypotheses, SessionState
+from mtn_edge.runtime.lists import NO_MIXING, Mixing
 from mtn_edge.text import normalize
 from mtn_edge.tokenizer import EOS, Tokenizer
 
@@ -34,7 +35,12 @@ class Decoding:
     min_probability_suggest: float = 0.0
     """Confidence floor with nothing typed."""
     length_normalization: float = 0.0
-    """Endings are ranked by log-probability / tokens ** this (Wu et al. 2016, section 7, without their constant)."""
+    """Endings are ranked by log-probability / tokens ** this (Wu et al. 2016, section 7, without their constant); only
+    where no list is mixed in."""
+    mix_complete: Mixing = NO_MIXING
+    """How much the lists count with something typed (`runtime.lists`)."""
+    mix_suggest: Mixing = NO_MIXING
+    """The same with nothing typed."""
 
     @classmethod
     def from_manifest(cls, section: Any) -> Decoding:
@@ -50,6 +56,8 @@ class Decoding:
                 min_probability_complete=float(section["min_probability_complete"]),
                 min_probability_suggest=float(section["min_probability_suggest"]),
                 length_normalization=float(section["length_normalization"]),
+                mix_complete=Mixing(*map(float, section["mix_complete"])),
+                mix_suggest=Mixing(*map(float, section["mix_suggest"])),
             )
         except (KeyError, TypeError, ValueError, OverflowError):
             read = None
@@ -67,11 +75,16 @@ class Decoding:
             min(self.beam, self.max_steps) >= 1
             and all(0 <= floor < 1 for floor in floors)
             and 0 <= self.length_normalization <= _HIGHEST_EXPONENT
+            and all(mixing.is_sound() for mixing in (self.mix_complete, self.mix_suggest))
         )
 
     def min_probability(self, prefix: str) -> float:
         """The confidence floor for a typed text."""
         return self.min_probability_complete if prefix else self.min_probability_suggest
+
+    def mixing(self, prefix: str) -> Mixing:
+        """How much the lists count for a typed text."""
+        return self.mix_complete if prefix else self.mix_suggest
 
 
 class Ending(NamedTuple):

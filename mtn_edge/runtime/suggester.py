@@ -24,8 +24,9 @@ from mtn_edge.runtime.completions import FILE, Completions
 from mtn_edge.runtime.context import context_start
 from mtn_edge.runtime.engine import Engine, OnnxEngine, SessionState, next_session
 from mtn_edge.runtime.idle import ClosedEngine, IdleEngine, closed
+from mtn_edge.runtime.lists import FOLLOWERS, followers_of, mix, offered
 from mtn_edge.runtime.memory import give_back
-from mtn_edge.runtime.search import Decoding, Found, Search
+from mtn_edge.runtime.search import Decoding, Ending, Found, Search
 from mtn_edge.runtime.typos import corrected
 from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
 from mtn_edge.text import normalize, normalize_prefix
@@ -106,7 +107,8 @@ class Suggester:
         tokenizer: its tokenizer.
         completions: popular queries.
         blocklist: what is never suggested; a watched one may change between two calls.
-        decoding: how to search.
+        decoding: how to search, and how much the lists count.
+        followers: what followed which query (`lists.pair_entries`).
     """
 
     def __init__(
@@ -117,11 +119,13 @@ class Suggester:
         completions: Completions,
         blocklist: Blocklist | WatchedBlocklist,
         decoding: Decoding,
+        followers: Completions | None = None,
     ) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
         self.search = Search(engine, tokenizer, decoding)
         self._completions = completions
+        self._followers = followers if followers is not None else Completions(())
         self._blocklist = blocklist
         self._closed = False
 
@@ -155,6 +159,7 @@ class Suggester:
         opened = cls(
             tokenizer=Tokenizer.load(path / "tokenizer.json"),
             completions=Completions.load(path / FILE),
+            followers=Completions.load(path / FOLLOWERS),
             blocklist=own if blocklist is None else WatchedBlocklist(blocklist, own),
             decoding=bundle.decoding,
             # Last: nothing fails after it.
@@ -189,8 +194,10 @@ class Suggester:
             session.append(query)
         return session
 
-    def answer(self, state: SessionState, request: Request, call: Call | None) -> tuple[list[Suggestion], str | None]:
-        """The list of one key press and its reason (see `Session.suggest`)."""
+    def answer(
+        self, state: SessionState, last: str, request: Request, call: Call | None
+    ) -> tuple[list[Suggestion], str | None]:
+        """The list of one key press and its reason (see `Session.suggest`); `last` is the session's last query."""
         if self._closed:
             raise closed()
         if request.k == 0:
@@ -207,7 +214,7 @@ class Suggester:
         if blocklist.denies(prefix):
             return [], DENIED
         choice = Choice(request.typed, prefix, request.k, blocklist)
-        reason = self._ask_model(state, choice, request, call)
+        reason = self._ask_model(state, last, choice, request, call)
         if choice.full:
             return choice.suggestions, None
         self._fill_up(choice, lambda wanted: self._completions.top(prefix, wanted), "completions")
@@ -219,8 +226,9 @@ class Suggester:
             reason = FEW_ALLOWED
         return choice.suggestions, reason
 
-    def _ask_model(self, state: SessionState, choice: Choice, request: Request, call: Call | None) -> str:
-        """Adds what the model gives; returns why there is no more of it."""
+    def _ask_model(self, state: SessionState, last: str, choice: Choice, request: Request, call: Call | None) -> str:
+        """Adds what the model gives, with what the lists add to it; returns why there is no more of it."""
+        endings: list[Ending] = []
         try:
             if request.mode == "grounded":
                 found: Found | None = self._grounded(state, choice.prefix, request, call)
@@ -228,13 +236,21 @@ class Suggester:
                 found = self.search.endings(
                     state, choice.prefix, request.k, min_probability=request.min_probability, call=call
                 )
+            reason = TOO_LONG if found is None else DOUBTFUL if found.doubtful else FEW
+            endings = [] if found is None else found.endings
         except CallEndedError as ended:
-            return str(ended)
-        if found is None:
-            return TOO_LONG
-        for ending in found.endings:
-            choice.add(choice.prefix + ending.text, ending.log_probability, "model")
-        return DOUBTFUL if found.doubtful else FEW
+            reason = str(ended)
+        model = [(choice.prefix + ending.text, ending.log_probability) for ending in endings]
+        mixing = self.search.decoding.mixing(choice.prefix)
+        if request.mode == "grounded" or not (mixing.popular or mixing.followers):
+            for text, score in model:
+                choice.add(text, score, "model")
+            return reason
+        popular = offered(self._completions, choice.prefix, request.k)
+        followers = followers_of(self._followers, last, choice.prefix, request.k)
+        for text, score, source in mix(model, popular, followers, mixing):
+            choice.add(text, score, source)
+        return reason
 
     def _grounded(self, state: SessionState, prefix: str, request: Request, call: Call | None) -> Found:
         """The model's choice among popular queries: those that it would write anyway, and the most frequent ones."""
@@ -361,7 +377,8 @@ class Session:
             older, self._newest = self._newest, call
         older.end(STALE)
         try:
-            suggestions, reason = self._suggester.answer(self._state, request, call)
+            last = self._queries[-1] if self._queries else ""
+            suggestions, reason = self._suggester.answer(self._state, last, request, call)
         finally:
             call.done = True
         elapsed = (time.monotonic() - began) * 1000
