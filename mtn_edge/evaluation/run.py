@@ -17,7 +17,10 @@ from mtn_edge.evaluation.systems import CEILING, Ceiling, Model, System
 from mtn_edge.folders import read_manifest
 from mtn_edge.names import distinct_names
 
-_WEIGHED = {"bundle": ("encode.", "suggest.", "completions."), "checkpoint": ("model.safetensors",)}
+_WEIGHED = {
+    "bundle": ("encode.", "suggest.", "completions.", "followers."),
+    "checkpoint": ("model.safetensors", "gate.safetensors", "ngram.safetensors"),
+}
 """How the names of the files begin that count as a model's size."""
 
 
