@@ -60,7 +60,7 @@ class PythonBeam:
         self._constraint = suggester.search.constraint
         self.weights = apply_plan(graph_tensors(state, config), uniform_plan("int8"))
         sizes = {name: each.values.size for name, each in self.weights.items() if isinstance(each, Int8Weight)}
-        self._layers_size = sum(size for name, size in sizes.items() if name.startswith("decoder_layers."))
+        self._layers_size = sum(size for name, size in sizes.items() if name.startswith("decoder_"))
         self._table_size = sizes["embedding.weight"]
         self._step = open_graph(build_step(config, self.weights))
         self._memory: dict[str, Any] = {}
@@ -103,6 +103,7 @@ class PythonBeam:
         """Hypotheses that came to an end; those at `least` or below are given up."""
         empty = np.zeros((1, self._config.heads, 0, self._config.d_model // self._config.heads), dtype=np.float32)
         caches = [empty] * (2 * self._config.decoder_layers)
+        recent = np.zeros((1, 2, self._config.d_model), dtype=np.float32)
         newest, parents = constraint.start_tokens[None], np.array([0])  # [n, t]
         first, position = len(constraint.start_tokens), 0
         hidden = np.triu(np.full((first, first), IMPOSSIBLE, dtype=np.float32), 1)[None, None]
@@ -112,8 +113,8 @@ class PythonBeam:
         while len(newest) and self.steps < NEW_TOKENS and position <= self._config.max_tokens:
             places = np.arange(position, position + newest.shape[1])
             feeds = {"tokens": newest, "parents": parents, "places": places, "hidden": hidden} | self._memory
-            feeds |= {f"past_{number}": cache for number, cache in enumerate(caches)}
-            best, choice, *caches = self._step.run(None, feeds | {"entries": constraint.next_state[states]})
+            feeds |= {"recent": recent} | {f"past_{number}": cache for number, cache in enumerate(caches)}
+            best, choice, recent, *caches = self._step.run(None, feeds | {"entries": constraint.next_state[states]})
             self.steps += 1
             self._multiplications += newest.size * self._layers_size + len(newest) * self._table_size
             pool = [
@@ -141,9 +142,10 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
 
     Inputs `tokens` int64 [n, t] (t is 1 after the first step), `parents` int64 [n] (rows of the caches that the
     hypotheses go on from), `places` int64 [t] (positions), `hidden` float32 [1, 1, t, p + t] (-1e9 where attention is
-    not allowed), `entries` uint8 [n, V] (rows of the constraint's table), `past_0`... float32 [., h, p, e] (keys, then
-    values, of each layer), and the memory of `suggest.onnx`. Outputs
-    the best log-probabilities and tokens [n, beam], then the caches [n, h, p + t, e].
+    not allowed), `entries` uint8 [n, V] (rows of the constraint's table), `recent` float32 [., 2, d] (embeddings of the
+    last two tokens), `past_0`... float32 [., h, p, e] (keys, then values, of each layer), and the memory of
+    `suggest.onnx`. Outputs the best log-probabilities and tokens [n, beam], `new_recent` [n, 2, d], then the caches
+    [n, h, p + t, e].
     """
     graph = GraphBuilder("step")
     layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
@@ -162,6 +164,16 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     embedded = graph.node("Reshape", embedded, shape)  # [n, t, d]
     positions = graph.node("Gather", layers.tensor("decoder_positions.weight"), places)
     positions = graph.node("Add", positions, graph.input("memory_state", FLOAT, [d]))
+    recent = graph.node("Gather", graph.input("recent", FLOAT, ["c", 2, d]), parents)
+    text = graph.node("Concat", recent, embedded, axis=1)  # [n, 2 + t, d]
+    length = graph.node("Shape", tokens, start=1, end=2)
+    axis, one = graph.integers(1), graph.integers(1)
+    parts = [
+        graph.node("Slice", text, one, graph.node("Add", length, one), axis),
+        graph.node("Slice", text, graph.integers(0), length, axis),
+    ]
+    before = layers.product(graph.node("Concat", *parts, axis=2), "decoder_convolution")
+    positions = graph.node("Add", before, positions)  # [n, t, d]
     names = [f"decoder_layers.{number}" for number in range(config.decoder_layers)]
     stream = layers.begin(embedded, positions, f"{names[0]}.attention_norm")
     followings = [*(f"{name}.attention_norm" for name in names[1:]), "decoder_norm"]
@@ -188,6 +200,8 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     best, choice = graph.nodes("TopK", graph.node("Min", log_probs, bound), graph.integers(BEAM), outputs=2)
     graph.output(best, "best", FLOAT, ["n", BEAM])
     graph.output(choice, "choice", INT64, ["n", BEAM])
+    newest = graph.node("Slice", text, graph.integers(-2), graph.integers(1 << 30), axis)
+    graph.output(newest, "new_recent", FLOAT, ["n", 2, d])
     for number, each in enumerate(present):
         graph.output(each, f"present_{number}", FLOAT, ["n", h, "p + t", d // h])
     return graph.model()

@@ -58,7 +58,7 @@ def evaluate(
 ) -> None:
     """Measure models beside baselines on held-out sessions (docs/evaluation.md says how).
 
-    A model is measured as the product shows it: its own suggestions, filled up from its list of popular completions.
+    A model is measured as the product shows it: its own suggestions, with its lists of popular queries and followers.
     Every system is compared with the first model, or with the first baseline when there is none.
     """
     for package in ("pyarrow", "sacrebleu"):
@@ -104,7 +104,7 @@ def evaluate(
     )
     about = (
         f"Dataset {dataset.resolve().name}, seed {seed}. A model is measured as the product shows it: its own"
-        " suggestions, filled up from its list of popular completions (a checkpoint has none); its perplexity is"
+        " suggestions, with its lists of popular queries and followers (a checkpoint has none); its perplexity is"
         " its own alone."
     )
     if report is not None:

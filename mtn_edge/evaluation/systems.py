@@ -44,7 +44,7 @@ class System(Protocol):
 
 
 class Model:
-    """A trained model as the product shows it: its own suggestions, then its list of popular completions."""
+    """A trained model as the product shows it: its own suggestions, with its lists."""
 
     def __init__(
         self, suggester: Suggester, nbytes: int | None = None, settings: Mapping[str, Any] = MappingProxyType({})
