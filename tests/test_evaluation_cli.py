@@ -37,6 +37,9 @@ LIKELIHOOD = {"perplexity", "nats_per_character"}
 MEASURES = {*RANKED, *OF_TASK["suggest"], *OF_TASK["complete"], *LIKELIHOOD}
 
 
+GRAPHS_AND_LISTS = ("encode.onnx", "suggest.onnx", "completions.marisa", "followers.marisa")
+
+
 def test_json_is_the_contract(run: Run, tiny_dataset: Path, tiny_bundle: Path, tiny_checkpoint: Path) -> None:
     status, out, err = run(
         "evaluate", tiny_dataset, tiny_bundle, tiny_checkpoint, "--json", "--max-queries", 60, "--baselines", "mpc"
@@ -57,7 +60,7 @@ def test_json_is_the_contract(run: Run, tiny_dataset: Path, tiny_bundle: Path, t
     assert document["suggest"]["bundle"]["n"] == document["suggest"]["bundle"]["protocol"]["targets"]
     sizes = {name: figures["bytes"] for name, figures in document["suggest"].items()}
     assert sizes["checkpoint"] == (tiny_checkpoint / "model.safetensors").stat().st_size
-    graphs = [tiny_bundle / name for name in ("encode.onnx", "suggest.onnx", "completions.marisa")]
+    graphs = [tiny_bundle / name for name in GRAPHS_AND_LISTS]
     assert sizes["bundle"] == sum(file.stat().st_size for file in graphs)
     # Every system is compared with the first model.
     against = {name: figures["against"] for name, figures in document["complete"].items()}
@@ -127,7 +130,7 @@ def test_an_n_gram_fits_its_bytes(run: Run, tiny_dataset: Path, tiny_bundle: Pat
     whole = size()
     assert size("--baseline-mb", whole / 1e6) == whole
     assert size("--baseline-mb", (whole - 1) / 1e6) < whole
-    bundle = sum((tiny_bundle / name).stat().st_size for name in ("encode.onnx", "suggest.onnx", "completions.marisa"))
+    bundle = sum((tiny_bundle / name).stat().st_size for name in GRAPHS_AND_LISTS)
     assert size(tiny_bundle) == min(whole, bundle) or size(tiny_bundle) < bundle
 
 

@@ -1,5 +1,6 @@
 """Every network through the whole line: trained, quantized to int8, verified, asked."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from export.bundle import write_bundle
 from export.verify import verify_bundle
 from mtn_edge.config import override, preset
 from mtn_edge.decoding.open import open_suggester
+from mtn_edge.runtime.lists import NO_MIXING
 from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.training.run import train_model
 
@@ -39,11 +41,13 @@ def test_a_network_becomes_a_bundle_that_suggests_what_it_learnt(
     assert not failed
 
     bundle, checkpoint = Suggester.open(tmp_path / "bundle"), open_suggester(tmp_path / "checkpoint")
+    alone = {"mix_complete": NO_MIXING, "mix_suggest": NO_MIXING}  # a checkpoint has no lists
+    bundle.search.decoding = dataclasses.replace(bundle.search.decoding, **alone)
     asked = (["new york hotels"], "new"), (["jaguar price", "jaguar dealer"], "n"), ([], "東")
     for session, typed in asked:
         found, wanted = (
             {s.text: s.score for s in one.session(session).suggest(typed, 8, min_probability=0).suggestions}
             for one in (bundle, checkpoint)
         )
-        assert max(found, key=found.get) in list(wanted)[:2]  # type: ignore[arg-type]
+        assert wanted[max(found, key=found.get)] > max(wanted.values()) - 0.3  # type: ignore[arg-type]
         assert all(text.startswith(typed) for text in found)

@@ -62,7 +62,8 @@ def assert_honest(result: SuggestResult, typed: str, k: int) -> None:
         assert normalize(text) == normalize_prefix(typed) + more
     assert all(math.isfinite(found.score) for found in result.suggestions)
     model = sum(found.source == "model" for found in result.suggestions)
-    assert (result.reason is None) == (model == k > 0)
+    assert result.reason is not None or len(texts) == k > 0
+    assert result.reason is None or model < k or k == 0
 
 
 @pytest.mark.parametrize("kind", LONG)
@@ -179,7 +180,8 @@ def test_deadlines_of_no_time_and_of_all_time(tiny_bundle: Path) -> None:
         result = session.suggest("par", 3, deadline_ms=deadline)
         assert {found.source for found in result.suggestions} == {"completions"}
     for deadline in (1e12, float("inf"), None):
-        assert session.suggest("par", 3, deadline_ms=deadline, min_probability=0).suggestions[0].source == "model"
+        result = session.suggest("par", 3, deadline_ms=deadline, min_probability=0)
+        assert result.reason is None or "deadline" not in result.reason
 
 
 def test_a_document_as_an_earlier_query_is_read_by_its_end(tiny_bundle: Path) -> None:

@@ -38,11 +38,12 @@ def test_suggest_prints_a_line_for_each_suggestion(run: Callable[..., Outcome], 
     assert found.status == 0
     lines = [line.split("\t") for line in found.out.splitlines()]
     assert len(lines) == 3
-    assert ["Restaurants near me", "model"] in lines
+    assert "Restaurants near me" in {text for text, _ in lines}
+    assert {source for _, source in lines} <= {"model", "completions", "followers"}
     assert found.err.endswith(" ms\n")
     # With the bundle's floor only what is likely; with a high one nothing, and why.
     likely = [line.split("\t") for line in run(*asked).out.splitlines()]
-    assert likely[0] == ["Restaurants near me", "model"]
+    assert likely[0][0] == "Restaurants near me"
     own = [line for line in likely if line[1] == "model"]
     assert own == lines[: len(own)]
     doubtful = run(*asked, "--min-probability", "0.9999999")

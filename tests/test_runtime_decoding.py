@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from mtn_edge.models.build import build
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.engine import NO_FLOOR, Engine, Hypotheses, OnnxEngine
+from mtn_edge.runtime.lists import Mixing
 from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import DOUBTFUL, FEW, Suggester, Suggestion
 from mtn_edge.tokenizer import EOS, PAD, Tokenizer
@@ -213,9 +215,14 @@ def test_the_manifest_keeps_all_settings() -> None:
         min_probability_complete=0.125,
         min_probability_suggest=0.25,
         length_normalization=0.5,
+        mix_complete=Mixing(0.1, 0.2, 3.0),
+        mix_suggest=Mixing(0.0, 0.5, 1.0),
     )
-    section = dataclasses.asdict(decoding)
-    assert len(section) == 5
+    section = json.loads(json.dumps(dataclasses.asdict(decoding)))
+    assert len(section) == 7
+    for wrong in ([1.0, 0, 1], [0, -0.1, 1], [0, 0, 0], [0.1], "x"):
+        with pytest.raises(UserError, match="out of range"):
+            Decoding.from_manifest({**section, "mix_complete": wrong})
     assert Decoding.from_manifest({**section, "of a later version": [1]}) == decoding
     for name in section:
         with pytest.raises(UserError, match="lacks a setting"):

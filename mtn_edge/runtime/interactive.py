@@ -36,6 +36,9 @@ def run(session: Session, ask: Ask) -> None:
         prompt.close()
 
 
+_MARKS = {"model": "", "completions": "  popular", "followers": "  often next", "typo": "  another spelling"}
+
+
 class _Prompt:
     def __init__(self, session: Session, ask: Ask) -> None:
         self._session, self._suggest = session, ask
@@ -137,7 +140,7 @@ class _Prompt:
         parts: StyleAndTextTuples = []
         for place, suggestion in enumerate(self._result.suggestions if self._result else ()):
             style = "reverse" if place == self._chosen else ""
-            mark = {"model": "", "completions": "  popular", "typo": "  another spelling"}[suggestion.source]
+            mark = _MARKS[suggestion.source]
             parts += [(style, f"  {suggestion.text}"), ("fg:ansibrightblack", f"{mark}\n")]
         return parts
 

@@ -56,8 +56,8 @@ class Decoding:
                 min_probability_complete=float(section["min_probability_complete"]),
                 min_probability_suggest=float(section["min_probability_suggest"]),
                 length_normalization=float(section["length_normalization"]),
-                mix_complete=Mixing(*map(float, section["mix_complete"])),
-                mix_suggest=Mixing(*map(float, section["mix_suggest"])),
+                mix_complete=_mixing(section["mix_complete"]),
+                mix_suggest=_mixing(section["mix_suggest"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError):
             read = None
@@ -85,6 +85,11 @@ class Decoding:
     def mixing(self, prefix: str) -> Mixing:
         """How much the lists count for a typed text."""
         return self.mix_complete if prefix else self.mix_suggest
+
+
+def _mixing(section: Any) -> Mixing:
+    popular, followers, doubt = map(float, section)
+    return Mixing(popular, followers, doubt)
 
 
 class Ending(NamedTuple):

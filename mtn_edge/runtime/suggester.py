@@ -26,7 +26,7 @@ from mtn_edge.runtime.engine import Engine, OnnxEngine, SessionState, next_sessi
 from mtn_edge.runtime.idle import ClosedEngine, IdleEngine, closed
 from mtn_edge.runtime.lists import FOLLOWERS, followers_of, mix, offered
 from mtn_edge.runtime.memory import give_back
-from mtn_edge.runtime.search import Decoding, Ending, Found, Search
+from mtn_edge.runtime.search import Decoding, Found, Search
 from mtn_edge.runtime.typos import corrected
 from mtn_edge.runtime.watched_blocklist import WatchedBlocklist
 from mtn_edge.text import normalize, normalize_prefix
@@ -83,7 +83,8 @@ class Request:
 
 @dataclass(frozen=True)
 class SuggestResult:
-    """A list of suggestions, best first: the model's, then popular completions, then those for a text with a typo."""
+    """A list of suggestions, best first: what the model gives with what the lists add to it, then popular completions,
+    then those for a text with a typo."""
 
     suggestions: list[Suggestion]
     prefix: str
@@ -91,7 +92,7 @@ class SuggestResult:
     session: list[str]
     """The earlier queries, in normal form."""
     reason: str | None
-    """Why the list is short or filled up from the popular completions; None when the model gave all of it."""
+    """Why the list is short or filled up from the popular completions; None when it was full before."""
     elapsed_ms: float
 
     def to_json(self) -> dict[str, Any]:
@@ -228,7 +229,6 @@ class Suggester:
 
     def _ask_model(self, state: SessionState, last: str, choice: Choice, request: Request, call: Call | None) -> str:
         """Adds what the model gives, with what the lists add to it; returns why there is no more of it."""
-        endings: list[Ending] = []
         try:
             if request.mode == "grounded":
                 found: Found | None = self._grounded(state, choice.prefix, request, call)
@@ -236,11 +236,12 @@ class Suggester:
                 found = self.search.endings(
                     state, choice.prefix, request.k, min_probability=request.min_probability, call=call
                 )
-            reason = TOO_LONG if found is None else DOUBTFUL if found.doubtful else FEW
-            endings = [] if found is None else found.endings
         except CallEndedError as ended:
-            reason = str(ended)
-        model = [(choice.prefix + ending.text, ending.log_probability) for ending in endings]
+            return str(ended)
+        if found is None:
+            return TOO_LONG
+        reason = DOUBTFUL if found.doubtful else FEW
+        model = [(choice.prefix + ending.text, ending.log_probability) for ending in found.endings]
         mixing = self.search.decoding.mixing(choice.prefix)
         if request.mode == "grounded" or not (mixing.popular or mixing.followers):
             for text, score in model:
