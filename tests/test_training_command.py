@@ -269,7 +269,7 @@ def test_parts_that_do_not_fit_are_named(tiny_checkpoint: Path, tmp_path: Path) 
         return apply
 
     tokens = vocabulary(tiny_checkpoint)
-    assert "`decoder_layers.0.attention.out.bias` is [32] there and [48] by config.toml" in broken(
+    assert "`decoder_convolution.weight` is [32, 64] there and [48, 96] by config.toml" in broken(
         "a", config("d_model = 32", "d_model = 48")
     )
     assert "it lacks `decoder_layers.1" in broken("b", config("decoder_layers = 1", "decoder_layers = 2"))
