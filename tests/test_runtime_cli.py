@@ -39,7 +39,7 @@ def test_suggest_prints_a_line_for_each_suggestion(run: Callable[..., Outcome], 
     lines = [line.split("\t") for line in found.out.splitlines()]
     assert len(lines) == 3
     assert "Restaurants near me" in {text for text, _ in lines}
-    assert {source for _, source in lines} <= {"model", "completions", "followers"}
+    assert {source for _, source in lines} <= {"model", "completions"}
     assert found.err.endswith(" ms\n")
     # With the bundle's floor only what is likely; with a high one nothing, and why.
     likely = [line.split("\t") for line in run(*asked).out.splitlines()]

@@ -41,7 +41,7 @@ def test_the_sum_of_what_each_gives() -> None:
     found = mix(model, popular, followed, Mixing(popular=0.2, followers=0.6, doubt=1.0))
     trust = 0.6 * 2 / 3
     assert [(text, source) for text, _, source in found] == [
-        ("new jersey", "followers"),
+        ("new jersey", "completions"),
         ("new york", "model"),
         ("newark", "completions"),
     ]

@@ -7,9 +7,9 @@ from typing import Literal
 
 from mtn_edge.runtime.blocklist import Blocklist, fold
 
-Source = Literal["model", "completions", "followers", "typo"]
-"""Who found a suggestion, or gave most of its probability: the model, the popular queries under the typed text, what
-followed the session's last query, or the popular queries under a text near to the typed one."""
+Source = Literal["model", "completions", "typo"]
+"""Who found a suggestion, or gave most of its probability: the model, a list of the bundle (popular queries under the
+typed text, or what followed the last query), or the popular queries under a text near to the typed one."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def run(session: Session, ask: Ask) -> None:
         prompt.close()
 
 
-_MARKS = {"model": "", "completions": "  popular", "followers": "  often next", "typo": "  another spelling"}
+_MARKS = {"model": "", "completions": "  popular", "typo": "  another spelling"}
 
 
 class _Prompt:

@@ -87,16 +87,14 @@ def mix(
     """
     trust = mixing.followers * followers.total / (followers.total + mixing.doubt) if followers.total else 0.0
     share = mixing.popular if popular.total else 0.0
-    parts: dict[str, dict[Source, float]] = defaultdict(dict)
-    for text, log_probability in model:
-        parts[text]["model"] = (1 - trust) * (1 - share) * math.exp(log_probability)
-    for offer, weight, source in ((popular, (1 - trust) * share, "completions"), (followers, trust, "followers")):
-        if weight:
-            for text, count in offer.counts:
-                parts[text][source] = weight * count / offer.total  # type: ignore[index]
-    whole = [
-        (text, math.log(sum(given.values())), max(given, key=lambda source: given[source]))
-        for text, given in parts.items()
-        if sum(given.values()) > 0
-    ]
+    own = {text: (1 - trust) * (1 - share) * math.exp(log_probability) for text, log_probability in model}
+    listed: dict[str, float] = defaultdict(float)
+    for offer, weight in ((popular, (1 - trust) * share), (followers, trust)):
+        for text, count in offer.counts if weight else ():
+            listed[text] += weight * count / offer.total
+    whole: list[tuple[str, float, Source]] = []
+    for text in own | listed:
+        mine, theirs = own.get(text, 0.0), listed.get(text, 0.0)
+        if mine + theirs:
+            whole.append((text, math.log(mine + theirs), "model" if mine >= theirs else "completions"))
     return sorted(whole, key=lambda entry: (-entry[1], entry[0]))
