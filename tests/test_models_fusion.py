@@ -21,7 +21,7 @@ from mtn_edge.ngram.counting import count
 from mtn_edge.ngram.model import NGram
 from mtn_edge.ngram.pruning import fit
 from mtn_edge.tokenizer import BOS, EOS, PAD
-from mtn_edge.training.gate import Scored, fit_gate, loss, score_batch
+from mtn_edge.training.gate import PENALTIES, Scored, _choose_penalty, fit_gate, loss, score_batch
 
 VOCAB, T, Q = 14, 5, 6
 ARCHS = ("mtn", "transformer", "seq2seq", "hred", "tail-lstm")
@@ -240,3 +240,13 @@ def test_a_fitted_gate_listens_to_who_is_right() -> None:
     assert float(weights[0, 1]) > 0.8  # the n-gram's where it knows
     assert float(weights[1, 0]) > 0.8  # the network's where it does not
     assert float(held.linear.weight.square().sum()) < 0.01 * float(fitted.linear.weight.square().sum())
+
+
+def test_one_session_has_no_halves() -> None:
+    config = Config(model=dataclasses.replace(CONFIG, fusion="ngram"))
+    tokens = scored(20)
+    assert _choose_penalty(config, tokens._replace(session=torch.zeros(20))) == (PENALTIES[-1], None)
+    penalty, nats = _choose_penalty(config, tokens._replace(session=torch.arange(20) // 2))
+    assert penalty in PENALTIES
+    assert nats is not None
+    assert nats < float(loss(make_gate(config.model), tokens).detach().mean())

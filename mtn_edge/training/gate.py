@@ -75,27 +75,36 @@ def learn_sources(model: Network, data: Dataset, config: Config) -> tuple[Source
     """
     ngram = count_ngram(data, config) if config.model.fusion in ("ngram", "all") else None
     scored = score(model, data, config, ngram)
-    halves = [scored.session % 2 == half for half in (0, 1)]
-    gates = {penalty: [fit_gate(config, pick(scored, mine), penalty) for mine in halves] for penalty in PENALTIES}
-    with torch.no_grad():
-        losses = {
-            penalty: sum(
-                float(loss(gate, pick(scored, other)).sum()) for gate, other in zip(pair, halves[::-1], strict=True)
-            )
-            for penalty, pair in gates.items()
-        }
-    best = min(PENALTIES, key=lambda penalty: losses[penalty])
-    gate = fit_gate(config, scored, best)
+    penalty, nats = _choose_penalty(config, scored)
+    gate = fit_gate(config, scored, penalty)
     with torch.inference_mode():
         weights = gate(scored.states, scored.top, scored.ngram, scored.copies).exp().mean(0)
     about = {
         "tokens": len(scored.top),
-        "penalty": best,
+        "penalty": penalty,
         "nats_alone": round(-float(scored.log_probs.mean()), 4),
-        "nats": round(losses[best] / len(scored.top), 4),
+        "nats": None if nats is None else round(nats, 4),
         "weights": dict(zip(gate.names, (round(weight, 3) for weight in weights.tolist()), strict=True)),
     }
     return Sources(gate, ngram), about
+
+
+def _choose_penalty(config: Config, scored: Scored) -> tuple[float, float | None]:
+    """The penalty with which a gate fitted on half of the sessions suits the other half best, and nats a token there.
+
+    Of one session there are no halves: then the highest penalty, and nothing is known.
+    """
+    halves = [scored.session % 2 == half for half in (0, 1)]
+    if not all(bool(half.any()) for half in halves):
+        return PENALTIES[-1], None
+    losses = {}
+    for penalty in PENALTIES:
+        gates = [fit_gate(config, pick(scored, mine), penalty) for mine in halves]
+        with torch.no_grad():
+            held = [loss(gate, pick(scored, other)) for gate, other in zip(gates, halves[::-1], strict=True)]
+        losses[penalty] = float(torch.cat(held).mean())
+    best = min(PENALTIES, key=losses.__getitem__)
+    return best, losses[best]
 
 
 @torch.no_grad()
