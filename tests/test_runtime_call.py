@@ -314,7 +314,8 @@ def test_a_missed_deadline_gives_the_popular_completions(tiny_bundle: Path, by: 
     assert 30 <= late.elapsed_ms < PATIENCE * 1000
     assert session.suggest("new", 3, deadline_ms=0).suggestions == late.suggestions
     in_time = session.suggest("new", 3, deadline_ms=PATIENCE * 1000)
-    assert in_time.suggestions[0].source == "model"
+    assert in_time.reason != TOO_LATE
+    assert in_time.suggestions != late.suggestions  # other scores, whatever the texts
 
 
 @pytest.fixture(scope="module")
