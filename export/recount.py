@@ -6,10 +6,9 @@ from mtn_edge.console import say
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
 from mtn_edge.models.fusion import Sources
-from mtn_edge.ngram.counting import count_files
-from mtn_edge.ngram.pruning import fit
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.training.checkpoint import Checkpoint
+from mtn_edge.training.gate import count_ngram
 
 
 def sources_for(checkpoint: Checkpoint, source: Dataset | None, denied: Blocklist, *, asked: bool) -> Sources | None:
@@ -41,8 +40,5 @@ def sources_for(checkpoint: Checkpoint, source: Dataset | None, denied: Blocklis
             hint="name a dataset to count again, with --ngram-from or --data",
         )
     say("counting the n-gram")
-    counts = count_files(
-        source.files("train"), checkpoint.tokenizer.encode_batch, allowed=lambda query: not denied.denies(query)
-    )
-    ngram = fit(counts, checkpoint.config.model.vocab_size, round(checkpoint.config.train.ngram_mb * 1e6))
+    ngram = count_ngram(source, checkpoint.tokenizer, checkpoint.config, allowed=lambda text: not denied.denies(text))
     return checkpoint.sources._replace(ngram=ngram)

@@ -25,7 +25,7 @@ from mtn_edge.models.fusion import Copies, Gate, NgramEvidence, Sources, copies_
 from mtn_edge.ngram.counting import count_files
 from mtn_edge.ngram.model import NGram
 from mtn_edge.ngram.pruning import fit
-from mtn_edge.tokenizer import PAD
+from mtn_edge.tokenizer import PAD, Tokenizer
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)
 """Weights of the squared gate that are tried, in nats a token."""
@@ -49,15 +49,18 @@ class Scored(NamedTuple):
     copies: Copies | None
 
 
-def count_ngram(data: Dataset, config: Config, *, allowed: Callable[[str], bool] | None = None) -> NGram:
+def count_ngram(
+    data: Dataset, tokenizer: Tokenizer, config: Config, *, allowed: Callable[[str], bool] | None = None
+) -> NGram:
     """The n-gram of a dataset's training queries, as large as `train.ngram_mb` allows.
 
     Args:
-        data: the dataset; its tokenizer is the network's.
+        data: the dataset; its own tokenizer does not matter.
+        tokenizer: the network's.
         config: the settings.
         allowed: whether a query may be counted; None takes all.
     """
-    counts = count_files(data.files("train"), data.tokenizer.encode_batch, allowed=allowed)
+    counts = count_files(data.files("train"), tokenizer.encode_batch, allowed=allowed)
     return fit(counts, config.model.vocab_size, round(config.train.ngram_mb * 1e6))
 
 
@@ -73,7 +76,7 @@ def learn_sources(model: Network, data: Dataset, config: Config) -> tuple[Source
         The sources; and nats a token of the validation queries, of the network alone and of the mixture (each half by
         the gate that was fitted on the other), and the mean weight of each source there.
     """
-    ngram = count_ngram(data, config) if config.model.fusion in ("ngram", "all") else None
+    ngram = count_ngram(data, data.tokenizer, config) if config.model.fusion in ("ngram", "all") else None
     scored = score(model, data, config, ngram)
     penalty, nats = _choose_penalty(config, scored)
     gate = fit_gate(config, scored, penalty)
