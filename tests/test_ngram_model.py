@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mtn_edge.ngram.counting import count
 from mtn_edge.ngram.model import NGram
-from mtn_edge.ngram.pruning import MOST_FOLLOWERS, fit, without
+from mtn_edge.ngram.pruning import MOST_FOLLOWERS, fit
 from mtn_edge.tokenizer import BOS, EOS, PAD
 
 V = 12
@@ -242,25 +242,6 @@ def test_what_a_long_row_loses_goes_to_shorter_contexts() -> None:
     assert left[0] > 0.5  # the shares of 4 to 8 and the discounts
 
 
-@settings(max_examples=30, deadline=None)
-@given(queries_strategy, st.sets(st.integers(3, V - 1), max_size=4), budgets)
-def test_removed_tokens_leave_no_gram(queries: list[list[int]], removed: set[int], most: int | None) -> None:
-    whole = fit(count(*flat(queries)), V, most)
-    model = without(whole, removed)
-    for before, after in zip(spelt(whole), spelt(model), strict=True):
-        assert after == {gram for gram in before if not removed & set(gram)}
-    assert (model.unigram[list(removed)] == 0).all()
-    assert model.unigram.sum() == pytest.approx(1, abs=1e-5)
-    stays = [token for token in range(3, V) if token not in removed]
-    for query in [[], stays[:1], stays[1:3]]:
-        chance = model.distribution(context_of(model, query)[0].tolist())
-        assert chance.sum() == pytest.approx(1, abs=1e-5)
-        assert (chance[list(removed)] == 0).all()
-    for row in stays:  # what stays keeps its share
-        before = shares_after(whole, row)
-        assert shares_after(model, row) == {token: before[token] for token in before if token not in removed}
-
-
 def test_log_probability_of_training_text_beats_the_unigram() -> None:
     model = fit(count(*flat(QUERIES * 3)), V)
     unigram = NGram(model.unigram, ())
@@ -282,9 +263,6 @@ def test_bad_arguments_are_refused() -> None:
         fit(counts, 9)
     with pytest.raises(ValueError, match="`most_followers` must be at least 1, got 0"):
         fit(counts, V, most_followers=0)
-    for token in (EOS, V):
-        with pytest.raises(ValueError, match=rf"`tokens` must be above 2 and below 12, got \[{token}\]"):
-            without(fit(counts, V), {token})
 
 
 def test_nothing_to_count_is_an_even_spread() -> None:

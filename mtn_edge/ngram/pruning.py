@@ -9,7 +9,6 @@ Shapes: n grams of an order, r rows of an order (its contexts), V tokens.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from mtn_edge.ngram.counting import BITS, MOST_TOKENS, Counts
 from mtn_edge.ngram.estimate import Floats, Grams, Integers, estimate
 from mtn_edge.ngram.model import CODES, Level, NGram, quantize
-from mtn_edge.tokenizer import EOS
 
 MOST_FOLLOWERS = 64
 """Entries of a row, where a search in a graph looks at all of them at once."""
@@ -109,26 +107,3 @@ def _stored(unigram: Floats, grams: list[Grams], kept: list[Kept], size_type: ty
         levels.append(Level(sizes, tokens, *quantize(level.share[stays], row)))
         rows, number = int(stays.sum()), np.cumsum(stays) - 1
     return NGram(unigram, tuple(levels))
-
-
-def without(model: NGram, tokens: Collection[int]) -> NGram:
-    """The n-gram without any gram that holds one of some tokens; these have probability 0.
-
-    Raises:
-        ValueError: a special or a number beyond the vocabulary is among the tokens.
-    """
-    vocab_size = len(model.unigram)
-    if tokens and not EOS < min(tokens) <= max(tokens) < vocab_size:
-        raise ValueError(f"`tokens` must be above {EOS} and below {vocab_size}, got {sorted(tokens)}")
-    stays = np.ones(vocab_size, dtype=bool)
-    stays[list(tokens)] = False
-    unigram = np.where(stays, model.unigram, np.float32(0))
-    levels = []
-    rows, number, known = vocab_size, np.arange(vocab_size), stays
-    for level in model.levels:
-        row = np.repeat(np.arange(len(level.sizes)), level.sizes)
-        kept = known[row] & stays[level.tokens]
-        sizes = np.bincount(number[row[kept]], minlength=rows).astype(level.sizes.dtype)
-        levels.append(Level(sizes, level.tokens[kept], level.codes[kept], level.values))
-        rows, number, known = int(kept.sum()), np.cumsum(kept) - 1, kept
-    return NGram((unigram / unigram.sum()).astype(np.float32), tuple(levels))
