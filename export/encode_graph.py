@@ -64,7 +64,11 @@ def _encode_mtn(layers: Layers, config: ModelConfig) -> None:
     if config.levels == 3:
         _summarize(layers, config, state, session_keys)
         state = graph.node("Add", state, graph.input("session_history", FLOAT, [config.d_model]))
-    refined = graph.node("Add", encoded, state)  # [1, t, d] + [1, 1, d]
+    if config.refinement == "encoder":
+        # The fused sum and normalisation does not broadcast.
+        refined = _read(layers, config, encoded, graph.node("Expand", state, graph.node("Shape", encoded)))
+    else:
+        refined = graph.node("Add", encoded, state)
     graph.output(graph.node("Squeeze", state, graph.integers(0, 1)), "new_memory_state", FLOAT, [config.d_model])
     if config.memory == "all":
         # The number of the query, for each of its tokens.
@@ -98,9 +102,13 @@ def _encode_query(layers: Layers, config: ModelConfig, embedded: str, count: str
     """Y [1, t, d] of embedded tokens [t, d]."""
     graph = layers.graph
     positions = graph.node("Slice", layers.tensor("query_positions.weight"), graph.integers(0), count)  # [t, d]
-    x = graph.node("Unsqueeze", embedded, graph.integers(0))
+    return _read(layers, config, graph.node("Unsqueeze", embedded, graph.integers(0)), positions)
+
+
+def _read(layers: Layers, config: ModelConfig, x: str, addend: str) -> str:
+    """What the query encoder's layers make of `x` [1, t, d] + `addend`."""
     names = [f"query_layers.{number}" for number in range(config.query_layers)]
-    stream = layers.begin(x, positions, f"{names[0]}.attention_norm")
+    stream = layers.begin(x, addend, f"{names[0]}.attention_norm")
     for name, following in zip(names, [*(f"{n}.attention_norm" for n in names[1:]), "query_norm"], strict=True):
         stream, _, _ = layers.encoder_layer(stream, name, following)
     return stream.normed

@@ -70,6 +70,8 @@ KINDS: list[dict[str, Any]] = [
     {"norm": "post", "projection": "full", "memory": "last", "query_layers": 3, "session_layers": 2},
     {"levels": 3, "history_layers": 2, "max_sessions": 3},
     {"levels": 3, "norm": "post", "mixer": "ssru"},
+    {"refinement": "sum", "query_layers": 2},
+    {"refinement": "sum", "norm": "post"},
     {"arch": "transformer", "max_session_tokens": 25},
     *({"arch": arch, "units": 40} for arch in ("seq2seq", "hred", "tail-lstm")),
 ]

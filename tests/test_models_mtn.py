@@ -18,6 +18,7 @@ VARIANTS: list[tuple[str, ...]] = list(itertools.product(("all", "last"), ("posi
 VARIANTS += [
     ("all", "position", "post", "ssru", ""),
     *(("all", "position", "pre", x, "shared") for x in ("ssru", "attention")),
+    *((memory, "position", "pre", "attention", "", "sum") for memory in ("all", "last")),
 ]
 QUERIES = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14], [15, 16]]
 
@@ -40,6 +41,7 @@ def make(
     norm: str = "pre",
     mixer: str = "attention",
     share: str = "",
+    refinement: str = "encoder",
     **sizes: int,
 ) -> MTN:
     config = ModelConfig(
@@ -57,6 +59,7 @@ def make(
         norm=norm,
         mixer=mixer,
         share_decoder=bool(share),
+        refinement=refinement,
         dropout=0.0,
     )
     network = build(config).eval()

@@ -164,12 +164,13 @@ def test_proposition_3_a_decoder_layer_is_two_masked_layers() -> None:
     assert torch.equal(found[:m], memory)
 
 
+@pytest.mark.parametrize("refinement", ["sum", "encoder"])
 @pytest.mark.parametrize("memory", ["all", "last"])
-def test_proposition_4_two_levels_are_masked_layers_over_the_whole_session(memory: str) -> None:
+def test_proposition_4_two_levels_are_masked_layers_over_the_whole_session(memory: str, refinement: str) -> None:
     """All tokens of a session in one matrix, and four masks: within a query, over queries, memory, within a target."""
     config = ModelConfig(vocab_size=30, d_model=D, heads=HEADS, ffn=24, max_tokens=5, max_queries=4, dropout=0.0)
     torch.manual_seed(4)
-    model = build(ModelConfig(**{**config.__dict__, "memory": memory}))
+    model = build(ModelConfig(**{**config.__dict__, "memory": memory, "refinement": refinement}))
     loosened(model)
     assert isinstance(model, MTN)
     read, written = [[BOS], [5, 6, 7], [8], [9, 10]], [[BOS, 5, 6, 7], [BOS, 8], [BOS, 9, 10], [BOS, 11, 12, 13]]
@@ -183,16 +184,19 @@ def test_proposition_4_two_levels_are_masked_layers_over_the_whole_session(memor
         tokens = torch.tensor([token for query in queries for token in query])
         return model.embedding(tokens) * math.sqrt(D) + positions(place), number, place
 
-    y, holds, place = flat(read, model.query_positions)
-    for layer in model.query_layers:
-        y = masked_encoder_layer(layer, y, (holds[:, None] == holds).double())
-    y = model.query_norm(y)
+    def encode(x: Tensor) -> Tensor:
+        for layer in model.query_layers:
+            x = masked_encoder_layer(layer, x, (holds[:, None] == holds).double())
+        return model.query_norm(x)
+
+    embedded, holds, place = flat(read, model.query_positions)
+    y = encode(embedded)
     projection = (torch.arange(4)[:, None] == holds) * model.projection.weight[place]  # [queries, tokens]
     s = projection @ y + model.session_positions.weight[:4]
     for layer in model.session_layers:
         s = masked_encoder_layer(layer, s, torch.ones(4, 4).tril().double())
     s = model.session_norm(s)
-    z = y + s[holds]
+    z = y + s[holds] if refinement == "sum" else encode(y + s[holds])
 
     x, asks, place = flat(written, model.decoder_positions)
     x = x + s[asks]

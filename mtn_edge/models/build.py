@@ -36,6 +36,7 @@ def build(config: ModelConfig) -> Network:
                 share_decoder=config.share_decoder,
                 mixer=config.mixer,
                 projection=config.projection,
+                refinement=config.refinement,
                 memory=config.memory,
                 norm=config.norm,
                 history_layers=config.history_layers if config.levels == 3 else 0,

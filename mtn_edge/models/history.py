@@ -2,7 +2,7 @@
 
 What the session encoder makes of a session, S_0 to S_r (number 0 is the start query), is projected to one vector by a
 weight for each position; positions are added, and a masked encoder over the user's sessions gives H_j. Every token of
-session j then gets H_(j-1) added, beside its own session's S: Z = Y + S + H. Before a user's first session there is no
+session j then gets H_(j-1) added, beside its own session's S: Y + S + H. Before a user's first session there is no
 H, and nothing is added. H_(j-1) depends on whole earlier sessions alone, so it costs nothing while a session goes on.
 
 At most `max_sessions` earlier sessions are seen; when there are more the older half is forgotten at once, by the rule

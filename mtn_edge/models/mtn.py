@@ -55,6 +55,7 @@ class MTN(nn.Module):
         max_tokens: int,
         max_queries: int,
         projection: Literal["position", "full"],
+        refinement: Literal["sum", "encoder"],
         memory: Literal["all", "last"],
         norm: Norm,
         dropout: float,
@@ -64,7 +65,7 @@ class MTN(nn.Module):
         super().__init__()
         layer = {"d_model": d_model, "heads": heads, "ffn": ffn, "norm": norm, "dropout": dropout}
         self.d_model, self.heads, self.max_tokens, self.max_queries = d_model, heads, max_tokens, max_queries
-        self.memory = memory
+        self.memory, self.refinement = memory, refinement
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.query_positions = nn.Embedding(max_tokens, d_model)
         self.query_layers = nn.ModuleList(EncoderLayer(**layer) for _ in range(query_layers))  # type: ignore[arg-type]
@@ -175,7 +176,7 @@ class MTN(nn.Module):
         if self.history is not None:
             kept = self.history.add(cache.session, s, position)
             s = s + cache.session["session_history"]
-        refined = y + s  # [1, t, d]
+        refined = self._reread(y + s, mask=None)  # [1, t, d]
         ages: dict[str, Tensor] = {}
         keys, values = _stack(
             [block.cross_attention.keys_values(refined) for block in cast(list[DecoderLayer], self.decoder_layers)]
@@ -258,17 +259,15 @@ class MTN(nn.Module):
         """What the session makes of its queries.
 
         Returns:
-            Z = Y + S (+ H with three levels) for all tokens, [n, d], a row for each of `source[source != PAD]`, and
-            S (+ H) for all queries, [b, q, d].
+            Z, made of Y + S (+ H with three levels), for all tokens, [n, d], a row for each of
+            `source[source != PAD]`, and S (+ H) for all queries, [b, q, d].
         """
         queries = Packing(source[:, :, 0] != PAD)  # [b, q]
         tokens = queries.pack(source)  # [g, t] for the g real queries of all sessions
         packing = Packing(tokens != PAD)
+        mask = packing.real[:, None, None]
         y = self._encode(
-            packing.pack(tokens),
-            self.query_positions(packing.columns),
-            mask=packing.real[:, None, None],
-            packing=packing,
+            packing.pack(tokens), self.query_positions(packing.columns), mask=mask, packing=packing
         )  # [n, d]
         x = queries.pad(self.projection(packing.pad(y)))  # [b, q, d]
         q = x.shape[1]
@@ -280,13 +279,19 @@ class MTN(nn.Module):
         if self.history is not None and user is not None:
             earlier = self.history(s * queries.real[:, :, None], user, continuations(target_in))  # [b, d]
             s = s + earlier[:, None]
-        return y + queries.pack(s).index_select(0, packing.rows), s
+        return self._reread(y + queries.pack(s).index_select(0, packing.rows), mask=mask, packing=packing), s
 
     def _encode(
         self, tokens: Tensor, positions: Tensor, *, mask: Tensor | None, packing: Packing | None = None
     ) -> Tensor:
         """The query encoder: [b, t] to Y [b, t, d], or [n] to [n, d] with `packing`."""
-        x = self._embed(tokens, positions)
+        return self._read(self._embed(tokens, positions), mask=mask, packing=packing)
+
+    def _reread(self, x: Tensor, *, mask: Tensor | None, packing: Packing | None = None) -> Tensor:
+        """Z from Y + S: the query encoder's layers again, now that they know the session, or nothing."""
+        return x if self.refinement == "sum" else self._read(x, mask=mask, packing=packing)
+
+    def _read(self, x: Tensor, *, mask: Tensor | None, packing: Packing | None) -> Tensor:
         for layer in cast(list[EncoderLayer], self.query_layers):
             x, _ = layer(x, mask=mask, packing=packing)
         return self.query_norm(x)  # type: ignore[no-any-return]
