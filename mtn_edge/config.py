@@ -57,8 +57,8 @@ class ModelConfig:
     projection: Literal["position", "full"] = "position"
     """Query projection: one weight for each token position, or a full (max_tokens x d_model) x d_model matrix."""
     refinement: Literal["sum", "encoder"] = "encoder"
-    """How the session's state reaches a query's tokens: added to what the query encoder made of them, as the paper writes
-    it, and then read once more by the same layers (`encoder`), or not."""
+    """How the session's state reaches a query's tokens: added to what the query encoder made of them, as the paper
+    writes it, and then read once more by the same layers (`encoder`), or not."""
     memory: Literal["all", "last"] = "all"
     """What the decoder attends to: the refined tokens of all queries so far, or of the last one only."""
     fusion: Fusion = "none"

@@ -35,8 +35,9 @@ def test_the_first_seed_of_all_comes_before_the_second_of_any():
 
 def test_a_cell_comes_back_as_it_was_written(tmp_path):
     cell = Cell("msmarco", "mtn", 2)
-    suggest = Answers(np.array([1, 0]), np.array([1, 2]), ["a b", ""], np.array([[-1.5, 2], [-3, 4]]), None, None)
-    complete = Answers(np.array([3]), np.array([0]), ["é"], None, np.array([[2.0, 5.0]]), np.array([4]))
+    suggest = Answers(np.array([1, 0]), np.array([1, 2]), ["a b", ""], None, np.array([[-1.5, 2], [-3, 4]]), None, None)
+    stated = np.array([[0.5, 0.25, np.nan]])
+    complete = Answers(np.array([3]), np.array([0]), ["é"], stated, None, np.array([[2.0, 5.0]]), np.array([4]))
     assert not cell.is_done(tmp_path)
     given: dict[Task, Answers] = {"suggest": suggest, "complete": complete}
     _write(cell, tmp_path, given, {"bytes": 7})

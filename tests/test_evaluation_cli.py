@@ -33,7 +33,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 RANKED = {"mrr@10", "success@1", "success@10", "pmrr@10"}
 OF_TASK = {"suggest": {"bleu", "bleu_precisions"}, "complete": {"keystrokes_saved", "mrl"}}
-LIKELIHOOD = {"perplexity", "nats_per_character"}
+LIKELIHOOD = {"calibration_error", "perplexity", "nats_per_character"}
 MEASURES = {*RANKED, *OF_TASK["suggest"], *OF_TASK["complete"], *LIKELIHOOD}
 
 

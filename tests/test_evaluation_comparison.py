@@ -20,6 +20,7 @@ def answers_of(questions: Questions, ranks: np.ndarray) -> Answers:
         rank=ranks,
         partial_rank=ranks,
         best=[""] * len(ranks),
+        probability=None,
         log_probability=None,
         keys=keys if complete else None,
         recovered=np.zeros(len(questions.length), dtype=np.int64) if complete else None,

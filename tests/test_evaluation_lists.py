@@ -22,15 +22,15 @@ POPULARITY = [("ebay", 9), ("new york", 5), ("news", 5), ("new york times", 3), 
 
 def test_most_popular_completion() -> None:
     session = MostPopularCompletion(POPULARITY).start()
-    assert session.candidates("") == ["ebay", "new york", "news", "new york times", "new", "東京 天気"]
-    assert session.candidates("new") == ["new york", "news", "new york times"]
-    assert session.candidates("new ") == ["new york", "new york times"]
-    assert session.candidates("東") == ["東京 天気"]
-    assert session.candidates("zzz") == []
+    assert session.candidates("").texts == ["ebay", "new york", "news", "new york times", "new", "東京 天気"]
+    assert session.candidates("new").texts == ["new york", "news", "new york times"]
+    assert session.candidates("new ").texts == ["new york", "new york times"]
+    assert session.candidates("東").texts == ["東京 天気"]
+    assert session.candidates("zzz").texts == []
     many = MostPopularCompletion([("a", 99), *((f"a{number}", 1) for number in range(12))])
     assert many.complete("a") == sorted(f"a{number}" for number in range(12))[:10]
     session.append("news")
-    assert session.candidates("new") == ["new york", "news", "new york times"]
+    assert session.candidates("new").texts == ["new york", "news", "new york times"]
     assert session.log_probability("news") is None
 
 
@@ -54,15 +54,15 @@ def test_terms_of_the_last_query_come_first() -> None:
     system = MostPopularWithTerms(sorted(popularity, key=lambda x: (-x[1], x[0])))
     popular = MostPopularCompletion(popularity)
     session = system.start()
-    assert session.candidates("") == popular.complete("")  # no last query
+    assert session.candidates("").texts == popular.complete("")  # no last query
     session.append("hotels in rome")
     # Two terms shared, the more frequent first; then one term; then the most popular.
-    assert session.candidates("")[:5] == ["rome hotels", "cheap hotels rome", "rome weather", "hotels", "weather"]
-    assert session.candidates("r") == ["rome hotels", "rome weather"]
-    assert session.candidates("rome hotels") == []
+    assert session.candidates("").texts[:5] == ["rome hotels", "cheap hotels rome", "rome weather", "hotels", "weather"]
+    assert session.candidates("r").texts == ["rome hotels", "rome weather"]
+    assert session.candidates("rome hotels").texts == []
     session.append("filler talk")  # a word in more than one query of a hundred is no term
-    assert session.candidates("") == popular.complete("")
-    assert session.candidates("filler 1") == popular.complete("filler 1")
+    assert session.candidates("").texts == popular.complete("")
+    assert session.candidates("filler 1").texts == popular.complete("filler 1")
 
 
 def test_adjacency_lists_what_followed() -> None:
@@ -70,32 +70,32 @@ def test_adjacency_lists_what_followed() -> None:
     system = Adjacency(POPULARITY, sessions)
     popular = ["ebay", "new york", "news", "new york times", "new", "東京 天気"]
     session = system.start()
-    assert session.candidates("") == popular
+    assert session.candidates("").texts == popular
     session.append("a")
-    assert session.candidates("") == ["b2", "b1", "c", *popular]
-    assert session.candidates("b") == ["b2", "b1"]
-    assert session.candidates("b2") == []  # the echo
-    assert session.candidates("ne") == ["new york", "news", "new york times", "new"]
+    assert session.candidates("").texts == ["b2", "b1", "c", *popular]
+    assert session.candidates("b").texts == ["b2", "b1"]
+    assert session.candidates("b2").texts == []  # the echo
+    assert session.candidates("ne").texts == ["new york", "news", "new york times", "new"]
     session.append("b2")
-    assert session.candidates("") == ["a", "b2", *popular]
+    assert session.candidates("").texts == ["a", "b2", *popular]
     session.append("c")  # nothing ever followed it
-    assert session.candidates("") == popular
+    assert session.candidates("").texts == popular
     session.append("never seen")
-    assert session.candidates("") == popular
+    assert session.candidates("").texts == popular
 
 
 def test_popular_suffixes_answer_where_no_query_begins_like_that() -> None:
     popularity = [("cheap hotels in rome", 5), ("hotels in paris", 3), ("in rome", 1), ("weather", 9)]
     system = MostPopularSuffix(popularity)
     session = system.start()
-    assert session.candidates("hotels") == ["hotels in paris"]  # MPC alone, however short
-    assert session.candidates("oslo hotels i") == ["oslo hotels in rome", "oslo hotels in paris"]
-    assert session.candidates("oslo in ") == ["oslo in rome", "oslo in paris"]
-    assert session.candidates("oslo we") == ["oslo weather"]
-    assert session.candidates("oslo weather") == []  # nothing is longer
-    assert session.candidates("oslo zzz") == []
+    assert session.candidates("hotels").texts == ["hotels in paris"]  # MPC alone, however short
+    assert session.candidates("oslo hotels i").texts == ["oslo hotels in rome", "oslo hotels in paris"]
+    assert session.candidates("oslo in ").texts == ["oslo in rome", "oslo in paris"]
+    assert session.candidates("oslo we").texts == ["oslo weather"]
+    assert session.candidates("oslo weather").texts == []  # nothing is longer
+    assert session.candidates("oslo zzz").texts == []
     # The longest suffix decides: `hotels in r`, not `in r`.
-    assert session.candidates("big hotels in r") == ["big hotels in rome"]
+    assert session.candidates("big hotels in r").texts == ["big hotels in rome"]
 
 
 @given(popularities, st.lists(texts, max_size=3), texts)
@@ -114,7 +114,7 @@ def test_every_list_continues_what_is_typed_and_holds_nothing_twice(
         for query in session:
             asked.append(query)
         for prefix in ("", typed, typed + " "):
-            candidates = asked.candidates(prefix)
+            candidates = asked.candidates(prefix).texts
             assert len(candidates) == len(set(candidates)) <= 10
             assert all(text.startswith(prefix) and text != prefix.rstrip(" ") for text in candidates)
 

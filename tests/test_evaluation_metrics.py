@@ -45,6 +45,24 @@ def test_perplexity_by_hand() -> None:
     assert metrics.perplexity(np.stack([sums, sums])).shape == (2,)
 
 
+def test_calibration_error_by_hand() -> None:
+    stated = np.array([[0.72, 0.18, np.nan], [0.78, 0.11, 0.05], [1.0, np.nan, np.nan]])
+    sums = metrics.calibration_counts(stated, np.array([1, 3, 1])).sum(0)
+    # Bins 0.7: 1 of 2 right, 1.5 stated; 0.1: 0 of 2, 0.29; 0.0: 1 of 1, 0.05; 0.9 (with 1.0): 1 of 1, 1.
+    assert metrics.calibration_error(sums) == pytest.approx((0.5 + 0.29 + 0.95 + 0) / 6)
+    assert np.isnan(metrics.calibration_error(np.zeros(3 * metrics.CALIBRATION_BINS)))
+
+
+def test_an_honest_system_is_calibrated() -> None:
+    rng = np.random.default_rng(1)
+    stated = rng.dirichlet((1, 1, 1, 1), size=100_000)
+    place = (stated.cumsum(1) < rng.random((100_000, 1))).sum(1) + 1
+    counts = metrics.calibration_counts(stated[:, :3], np.where(place == 4, 0, place))
+    assert metrics.calibration_error(counts.sum(0)) < 0.005
+    boasting = metrics.calibration_counts(stated[:, :3] ** 0.5, np.where(place == 4, 0, place))
+    assert metrics.calibration_error(boasting.sum(0)) > 0.1
+
+
 def test_bleu_by_hand() -> None:
     # Right: words 2 of 3 and 4 of 4, word pairs 1 of 2 and 3 of 3, and so on.
     counts = metrics.bleu_counts(["a b d", "e f g h"], ["a b c", "e f g h"])

@@ -130,7 +130,7 @@ def test_probabilities_of_all_texts_are_those_of_the_tokens(model: NGram, tokeni
         total += math.log(model.distribution(context[0].tolist())[token])
         context = model.advance(context, np.array([token]))
     assert found == (pytest.approx(total, abs=1e-4), len(tokens))
-    assert session.candidates("rome h")[0] == "rome hotels"
+    assert session.candidates("rome h").texts[0] == "rome hotels"
 
 
 def test_candidates_continue_what_is_typed(model: NGram, tokenizer: Tokenizer) -> None:
@@ -138,11 +138,11 @@ def test_candidates_continue_what_is_typed(model: NGram, tokenizer: Tokenizer) -
     for query in ("zürich opera", "zürich opera tickets"):
         session.append(query)
     for prefix in ("", "z", "zürich o", "rome ", "東京"):
-        candidates = session.candidates(prefix)
+        candidates = session.candidates(prefix).texts
         assert candidates
         assert len(candidates) == len(set(candidates)) <= 10
         assert all(text.startswith(prefix) and len(text) > len(prefix) for text in candidates)
-    assert "zürich opera" in session.candidates("zü")  # no query of the training split begins like that
+    assert "zürich opera" in session.candidates("zü").texts  # no query of the training split begins like that
 
 
 def test_an_ended_call_is_not_answered(model: NGram, tokenizer: Tokenizer) -> None:
@@ -184,7 +184,7 @@ def test_the_share_depends_on_the_length_of_the_match_alone() -> None:
 def test_an_empty_session_is_the_n_gram_alone(model: NGram, tokenizer: Tokenizer) -> None:
     alone, copying = (ngram_system(model, tokenizer, shares).start() for shares in (None, (0.5, 0.5, 0.5)))
     assert copying.log_probability("rome hotels") == alone.log_probability("rome hotels")
-    assert copying.candidates("ne") == alone.candidates("ne")
+    assert copying.candidates("ne").texts == alone.candidates("ne").texts
 
 
 @settings(max_examples=30, deadline=None)

@@ -11,6 +11,7 @@ from mtn_edge.evaluation.lists import MostPopularCompletion
 from mtn_edge.evaluation.prefixes import prefix_lengths
 from mtn_edge.evaluation.protocol import ask, draw_questions
 from mtn_edge.evaluation.summary import MEASURES, summarize
+from mtn_edge.evaluation.systems import Candidates
 
 SESSIONS = [
     ["rome hotels", "rome weather", "rome weather"],
@@ -42,9 +43,9 @@ class ScriptSession:
     def append(self, query: str) -> None:
         self.queries = (*self.queries, query)
 
-    def candidates(self, prefix: str) -> list[str]:
+    def candidates(self, prefix: str) -> Candidates:
         self.script.asked.append((self.queries, prefix))
-        return self.script.answers.get((self.queries, prefix), [])
+        return Candidates(self.script.answers.get((self.queries, prefix), []))
 
     def log_probability(self, query: str) -> tuple[float, int] | None:
         return None if self.script.chance is None else (self.script.chance, len(query.split()) + 1)

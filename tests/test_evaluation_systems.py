@@ -38,8 +38,8 @@ def test_the_ceiling_counts_whole_queries_over_the_datasets_tokens() -> None:
     assert system.nbytes is None
     session = system.start()
     session.append("rome")
-    assert session.candidates("")[:2] == ["rome hotels", "rome"]
-    assert len(session.candidates("")) == 10
+    assert session.candidates("").texts[:2] == ["rome hotels", "rome"]
+    assert len(session.candidates("").texts) == 10
     assert session.log_probability("rome hotels") == (math.log(0.75), 3)
     questions = draw_questions([["rome", "rome hotels", "rome hotels"]], "suggest", popular=(), max_queries=9, seed=1)
     figures = summarize(questions, [ask(system, questions, progress=lambda _: None)], seed=1)

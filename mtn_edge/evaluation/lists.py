@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtn_edge.evaluation.metrics import CUT
-from mtn_edge.evaluation.systems import SystemSession
+from mtn_edge.evaluation.systems import Candidates, SystemSession
 from mtn_edge.runtime.completions import Completions
 
 Popularity = Sequence[tuple[str, int]]
@@ -47,8 +47,8 @@ class _LastQuery:
     def append(self, query: str) -> None:
         self._last = query
 
-    def candidates(self, prefix: str) -> list[str]:
-        return self._complete(self._last, prefix)
+    def candidates(self, prefix: str) -> Candidates:
+        return Candidates(self._complete(self._last, prefix))
 
     def log_probability(self, query: str) -> None:
         """A list has no probabilities."""

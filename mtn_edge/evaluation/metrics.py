@@ -23,6 +23,9 @@ RESAMPLES = 1000
 BLEU_COLUMNS = 10
 """Columns of `bleu_counts`: four counts of right n-grams, four of all n-grams, two lengths."""
 
+CALIBRATION_BINS = 10
+"""Bins of equal width of the probabilities that a system states."""
+
 _WEIGHTS_AT_ONCE = 1 << 21
 
 Floats = NDArray[np.float64]
@@ -80,6 +83,37 @@ def ratio(sums: Floats) -> Floats:
     """Numerator over denominator from sums [..., 2]; with ones as denominator it is the mean."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(sums[..., 0] / sums[..., 1])
+
+
+def calibration_counts(probability: Floats, ranks: Integers) -> Floats:
+    """What `calibration_error` sums, for each list.
+
+    Args:
+        probability: of the candidates in the bar, [n, 3], NaN where there is none.
+        ranks: the place of the query among all candidates, from 1; 0 where it is not there, [n].
+
+    Returns:
+        [n, 3 x bins]: for each bin how many candidates fall in it, the sum of their probabilities, and how many of them
+        are the query.
+    """
+    rows, bins = len(probability), CALIBRATION_BINS
+    shown = ~np.isnan(probability)
+    stated = np.where(shown, probability, 0.0)
+    right = ranks[:, None] == np.arange(1, probability.shape[1] + 1)
+    place = np.minimum((stated * bins).astype(np.int64), bins - 1) + bins * np.arange(rows)[:, None]
+    sums = [
+        np.bincount(place[shown], weights=value[shown], minlength=rows * bins).reshape(rows, bins)
+        for value in (np.ones_like(stated), stated, right.astype(np.float64))
+    ]
+    return np.concatenate(sums, axis=1)
+
+
+def calibration_error(sums: Floats) -> Floats:
+    """Expected calibration error from sums [..., 3 x bins]: the mean, over candidates, of how far their bin's mean
+    probability lies from the share of it that was right (Guo et al. 2017, equation 3)."""
+    count, stated, right = np.split(sums, 3, axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.abs(stated - right).sum(axis=-1) / count.sum(axis=-1))
 
 
 def bleu_counts(hypotheses: Sequence[str], references: Sequence[str]) -> Floats:

@@ -82,7 +82,7 @@ def _gain(system: Model, sessions: Sequence[Sequence[str]]) -> float:
         for last, query in pairwise(queries):
             session.append(last)
             asked += 1
-            ranks += [metrics.rank(query, session.candidates(query[:length])) for length in prefix_lengths(query)]
+            ranks += [metrics.rank(query, session.candidates(query[:length]).texts) for length in prefix_lengths(query)]
     return float(metrics.reciprocal(np.array(ranks, dtype=np.int64)).sum())
 
 

@@ -12,6 +12,7 @@ Shapes: t queries asked about (targets), n questions about them.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from mtn_edge.evaluation import metrics
 from mtn_edge.evaluation.metrics import Floats, Integers
 from mtn_edge.evaluation.navigational import Navigational
 from mtn_edge.evaluation.prefixes import prefix_lengths
-from mtn_edge.evaluation.systems import System, SystemSession
+from mtn_edge.evaluation.systems import Candidates, System, SystemSession
 
 Task = Literal["suggest", "complete"]
 TASKS: tuple[Task, ...] = ("suggest", "complete")
@@ -77,6 +78,8 @@ class Answers:
     Attributes:
         rank, partial_rank: place of the query, and of its first word-end prefix, for each question, [n].
         best: the first candidate of each question, empty when there was none.
+        probability: how probable the system says each candidate in the bar is, [n, 3], NaN where there is none; None
+            for systems that do not say.
         log_probability: log-probability (nats) and tokens of each target, [t, 2]; None for lists.
         keys: keys to search each target with the bar and without it, [t, 2]; None for suggestion.
         recovered: characters at the end of each target that need not be typed, [t]; None for suggestion.
@@ -85,6 +88,7 @@ class Answers:
     rank: Integers
     partial_rank: Integers
     best: list[str]
+    probability: Floats | None
     log_probability: Floats | None
     keys: Floats | None
     recovered: Integers | None
@@ -180,15 +184,18 @@ def ask(system: System, questions: Questions, *, progress: Callable[[int], None]
     best: list[str] = []
     scores: list[tuple[float, int] | None] = []
     keys: list[tuple[int, int, int]] = []
+    shown_probabilities: list[list[float]] = []
     for queries, prefixes_of in zip(questions.sessions, questions.prefixes, strict=True):
         session = system.start()
         for number, (query, prefixes) in enumerate(zip(queries, prefixes_of, strict=True)):
             if number >= first:
                 lists = _Lists(session)
                 for prefix in prefixes:
-                    candidates = lists.of(prefix)
+                    candidates, said = lists.of(prefix)
                     ranks.append((metrics.rank(query, candidates), metrics.partial_rank(query, candidates)))
                     best.append(candidates[0] if candidates else "")
+                    if said is not None:
+                        shown_probabilities.append((said + [math.nan] * metrics.BAR)[: metrics.BAR])
                 if complete:
                     shown, held = (lists.least_typed(query, places) for places in (metrics.BAR, metrics.CUT))
                     pressed = metrics.keys_to_search(len(query), shown), metrics.keys_to_search(len(query), None)
@@ -204,6 +211,7 @@ def ask(system: System, questions: Questions, *, progress: Callable[[int], None]
         rank=table[:, 0],
         partial_rank=table[:, 1],
         best=best,
+        probability=np.array(shown_probabilities) if shown_probabilities else None,
         log_probability=np.array(scored, dtype=np.float64) if scored else None,
         keys=pressed_keys[:, :2].astype(np.float64) if complete else None,
         recovered=pressed_keys[:, 2] if complete else None,
@@ -215,9 +223,9 @@ class _Lists:
 
     def __init__(self, session: SystemSession) -> None:
         self._session = session
-        self._known: dict[str, list[str]] = {}
+        self._known: dict[str, Candidates] = {}
 
-    def of(self, prefix: str) -> list[str]:
+    def of(self, prefix: str) -> Candidates:
         if prefix not in self._known:
             self._known[prefix] = self._session.candidates(prefix)
         return self._known[prefix]
@@ -230,13 +238,13 @@ class _Lists:
         """
         low, high = -1, len(query)
         for prefix, candidates in self._known.items():
-            if query in candidates[:places]:
+            if query in candidates.texts[:places]:
                 high = min(high, len(prefix))
             else:
                 low = max(low, len(prefix))
         while high - low > 1:
             middle = (low + high) // 2
-            if query in self.of(query[:middle])[:places]:
+            if query in self.of(query[:middle]).texts[:places]:
                 high = middle
             else:
                 low = middle

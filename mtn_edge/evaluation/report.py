@@ -20,13 +20,14 @@ _TITLES = {"suggest": "Suggestion: nothing typed yet", "complete": "Completion: 
 _LABELS = {
     "mrr@10": "MRR@10",
     "pmrr@10": "pMRR@10",
+    "calibration_error": "calibration error",
     "bleu": "BLEU",
     "nats_per_character": "nats/character",
     "keystrokes_saved": "keys saved",
     "mrl": "MRL",
 }
 _PERCENT = {"success@1", "success@10", "keystrokes_saved"}
-_LOWER_IS_BETTER = {"perplexity", "nats_per_character"}
+_LOWER_IS_BETTER = {"calibration_error", "perplexity", "nats_per_character"}
 _SLICE_LABELS = {
     "position_0": "first query",
     "position_1": "second query",

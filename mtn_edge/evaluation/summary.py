@@ -19,7 +19,7 @@ from mtn_edge.evaluation.protocol import Answers, Mask, Questions
 
 RANKED = ("mrr@10", "success@1", "success@10", "pmrr@10")
 """Measures of single questions; the others are measures of whole queries."""
-MEASURES = (*RANKED, "bleu", "perplexity", "nats_per_character", "keystrokes_saved", "mrl")
+MEASURES = (*RANKED, "calibration_error", "bleu", "perplexity", "nats_per_character", "keystrokes_saved", "mrl")
 """Every measure of the summary, in its order; one that does not apply to a task, a system or a slice is None."""
 
 NOTES = {
@@ -27,6 +27,8 @@ NOTES = {
     "success@1": "share of questions whose first candidate is the true query (also called exact match)",
     "success@10": "share of questions with the true query among ten candidates",
     "pmrr@10": "as MRR@10, but a candidate that is a prefix of the true query ending at a word end is right as well",
+    "calibration_error": "how far the probabilities of the candidates in a bar of 3 lie from how often they are right, "
+    "in ten bins; not for lists",
     "bleu": "corpus BLEU of the first candidate in percent, by sacrebleu with its default smoothing; words are what "
     "stands between blanks; task suggest only",
     "perplexity": "of the true query, per token of the system's own tokenizer, the end of the query being one; not for "
@@ -151,7 +153,11 @@ def columns_of_questions(answers: Answers) -> list[Columns]:
         "success@10": metrics.success(answers.rank, CUT),
         "pmrr@10": metrics.reciprocal(answers.partial_rank),
     }
-    return [Columns(measure, _with_ones(value), metrics.ratio) for measure, value in values.items()]
+    found = [Columns(measure, _with_ones(value), metrics.ratio) for measure, value in values.items()]
+    if answers.probability is not None:
+        stated = metrics.calibration_counts(answers.probability, answers.rank)
+        found.append(Columns("calibration_error", stated, metrics.calibration_error))
+    return found
 
 
 def columns_of_targets(questions: Questions, answers: Answers) -> list[Columns]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mtn_edge.evaluation.metrics import CUT
 
@@ -15,14 +16,22 @@ CEILING = "ceiling"
 """The name of the oracle among the systems."""
 
 
+class Candidates(NamedTuple):
+    """Up to ten queries, best first, each of which starts with what is typed and is longer."""
+
+    texts: list[str]
+    probabilities: list[float] | None = None
+    """How probable the system says each is, given what is typed; None where it says nothing."""
+
+
 class SystemSession(Protocol):
     """One user's session, as a system sees it."""
 
     def append(self, query: str) -> None:
         """Adds a query that was searched."""
 
-    def candidates(self, prefix: str) -> list[str]:
-        """Up to ten queries, best first, each of which starts with `prefix` and is longer."""
+    def candidates(self, prefix: str) -> Candidates:
+        """What it lists for the typed text `prefix`."""
 
     def log_probability(self, query: str) -> tuple[float, int] | None:
         """Log-probability (nats) that `query` comes next, and of how many tokens; None for a list without one."""
@@ -64,8 +73,9 @@ class _ModelSession:
     def append(self, query: str) -> None:
         self._session.append(query)
 
-    def candidates(self, prefix: str) -> list[str]:
-        return [suggestion.text for suggestion in self._session.suggest(prefix, CUT).suggestions]
+    def candidates(self, prefix: str) -> Candidates:
+        found = self._session.suggest(prefix, CUT).suggestions
+        return Candidates([each.text for each in found], [math.exp(each.score) for each in found])
 
     def log_probability(self, query: str) -> tuple[float, int] | None:
         return self._session.log_probability(query)
@@ -120,8 +130,8 @@ class _CeilingSession:
     def append(self, query: str) -> None:
         self._session.append(query)
 
-    def candidates(self, prefix: str) -> list[str]:
-        return self._session.candidates(prefix)[:CUT]
+    def candidates(self, prefix: str) -> Candidates:
+        return Candidates(self._session.candidates(prefix)[:CUT])
 
     def log_probability(self, query: str) -> tuple[float, int] | None:
         return self._session.log_probability(query), len(self._encode(query)) + 1
