@@ -3,7 +3,8 @@
     python benchmarks/quality.py [--quick] [--corpora simulator,msmarco,sgd] [--seeds 3] [--jobs N] [-o FILE.json]
 
 One protocol (docs/evaluation.md), all systems: networks with equal numbers of parameters (within 2 %), each trained
-with several seeds; lists; n-grams within the bytes of the MTN as int8; on simulated sessions the exact ceiling. A cell
+with several seeds; the MTN and the flat Transformer with an n-gram, with copying, with both and with the lists of a
+bundle mixed in; lists; n-grams within the bytes of the MTN as int8; on simulated sessions the exact ceiling. A cell
 is one system on one corpus with one seed: it takes at most about ten minutes, is kept in `benchmarks/work/quality/`
 when it is done, and goes on from its saved state when it was killed, so the table can be made in parts. The real
 corpora are read from `shared/data` beside the project and are left out, loudly, where that is missing. Beside FILE.json
@@ -99,8 +100,11 @@ def make(corpora: list[Corpus], cells: dict[str, list[Cell]], options: argparse.
     todo = [cell for corpus in corpora for cell in cells[corpus.name] if not cell.is_done(options.work)]
     todo.sort(key=lambda cell: cell.seed or 0)
     print(f"{len(todo)} cells to make, {options.jobs} at a time", flush=True)
-    with ThreadPoolExecutor(options.jobs) as pool:
-        failed = [name for name in pool.map(lambda cell: _run(cell, options), todo) if name]
+    failed: list[str] = []
+    for worn in (False, True):  # a network is trained before anything is mixed in
+        part = [cell for cell in todo if cell.is_worn == worn]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            failed += [name for name in pool.map(lambda cell: _run(cell, options), part) if name]
     if failed:
         sys.exit(f"these cells failed: {', '.join(failed)}; the others are kept: run the same command again")
 
@@ -160,7 +164,8 @@ def _all(document: dict[str, Any]) -> list[tuple[str, str, str, dict[str, Any]]]
 
 def _row(corpus: str, task: str, name: str, summary: dict[str, Any]) -> dict[str, Any]:
     """The table's row: one system on one corpus and task."""
-    kept = ("mrr@10", "success@1", "success@10", "bleu", "perplexity", "keystrokes_saved", "bytes", "seeds")
+    kept = ("mrr@10", "success@1", "success@10", "bleu", "perplexity", "keystrokes_saved", "calibration_error")
+    kept = (*kept, "bytes", "seeds")
     return {"corpus": corpus, "task": task, "system": name} | {measure: summary[measure] for measure in kept}
 
 

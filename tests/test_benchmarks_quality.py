@@ -11,7 +11,7 @@ pytest.importorskip("lightning", reason="the benchmark trains networks, with the
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from comparing.cells import Cell, _write, cells_of, config_of, load_cell
-from comparing.corpora import CORPORA, NETWORKS, quick
+from comparing.corpora import CORPORA, NETWORKS, WORN, quick
 from comparing.figures import goals_of
 
 from mtn_edge.evaluation.protocol import Answers, Task
@@ -27,9 +27,11 @@ def test_networks_have_equal_numbers_of_parameters(corpus, vocab_size):
 
 def test_the_first_seed_of_all_comes_before_the_second_of_any():
     cells = cells_of(CORPORA["simulator"], 3)
-    seeds = [cell.seed or 0 for cell in cells]
-    assert seeds == sorted(seeds)
-    assert len({cell.name for cell in cells}) == len(cells) == 7 + 3 * len(NETWORKS)
+    seeds = [[cell.seed or 0 for cell in cells if cell.is_worn == worn] for worn in (False, True)]
+    assert all(each == sorted(each) for each in seeds)
+    assert len({cell.name for cell in cells}) == len(cells) == 7 + 3 * len(NETWORKS) + 3 * len(WORN)
+    networks = {cell.name for cell in cells if cell.system in NETWORKS}
+    assert all(cell.network.name in networks for cell in cells if cell.is_worn)
     assert "ceiling" not in {cell.name for cell in cells_of(quick(CORPORA["msmarco"]), 1)}
 
 
@@ -69,3 +71,32 @@ def test_goals_are_missed_where_a_rival_is_ahead_or_too_near():
     lead = goals["simulator, suggest: MTN - hred, MRR@10"]
     assert lead["value"] == pytest.approx(0.1)
     assert lead["spread"] == [0.05, 0.2]
+
+
+def test_goals_of_the_product_and_of_fusion():
+    def system(perplexity=None, error=None, **slices):
+        found = {"mrr@10": 0.5, "bleu": 1.0, "perplexity": perplexity, "calibration_error": error}
+        return found | {"slices": {name: {"mrr@10": value} for name, value in slices.items()}, "against": None}
+
+    lead = {"system": "mtn+lists", "mrr@10": {"difference": -0.1, "ci95": [-0.2, 0.01], "p": 0.06}}
+    level = {"system": "mtn", "mrr@10": {"difference": 0.0, "ci95": [0.0, 0.0], "p": 1.0}}
+    systems = {
+        "mtn": system(perplexity=8.0),
+        "ngram+copy": system(perplexity=7.0, seen=0.3, unseen=0.2) | {"against": level, "against_product": lead},
+        "mtn+all": system(perplexity=6.0),
+        "mtn+lists": system(error=0.06, seen=0.4, unseen=0.1),
+    }
+    goals = {goal["name"]: goal for goal in goals_of(CORPORA["msmarco"], {"tasks": {"suggest": systems}})}
+    found = {
+        name.partition("suggest")[2].lstrip(":, "): (round(each["value"], 3), each["ok"])
+        for name, each in goals.items()
+    }
+    assert found == {
+        "MTN - ngram+copy, MRR@10": (0, True),
+        "MTN with lists - ngram+copy, mrr@10": (0.1, False),  # the interval holds zero
+        "seen: MTN with lists - ngram+copy, MRR@10": (0.1, True),
+        "unseen: MTN with lists - ngram+copy, MRR@10": (-0.1, False),
+        "calibration error": (0.06, False),
+        "nats saved against mtn": (0.288, False),
+        "nats saved against ngram+copy": (0.154, False),
+    }

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from comparing.corpora import Corpus
+from comparing.corpora import LISTS, WORN, Corpus, run_mtn_edge
 from export.graphs import build_graphs
 from mtn_edge.config import Config, override, preset
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.evaluation.protocol import TASKS, Answers, Questions, Task, ask, draw_questions
-from mtn_edge.evaluation.run import make_baselines, open_ceiling
+from mtn_edge.evaluation.run import make_baselines, open_ceiling, open_models
 from mtn_edge.evaluation.systems import CEILING, Model, System
 from mtn_edge.models.build import count_parameters, match_parameters
 from mtn_edge.runtime.blocklist import Blocklist
@@ -29,7 +29,8 @@ from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.engine import OnnxEngine
 from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import Suggester
-from mtn_edge.training.checkpoint import load_checkpoint
+from mtn_edge.training.checkpoint import Checkpoint, load_checkpoint
+from mtn_edge.training.gate import learn_sources
 from mtn_edge.training.run import train_model
 from quantize.plan import Precision, uniform_plan
 
@@ -59,17 +60,31 @@ class Cell:
         """Where they lie."""
         return work / self.corpus / "cells"
 
+    @property
+    def network(self) -> Cell:
+        """The cell whose network it is; of one with something mixed in (`mtn+copy`) that without."""
+        return replace(self, system=self.system.partition("+")[0]) if self.is_worn else self
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether it is a trained network with something mixed in."""
+        return self.system in WORN
+
     def checkpoint(self, work: Path) -> Path:
         """The network that was trained for it."""
-        return work / self.corpus / "checkpoints" / self.name
+        return work / self.corpus / "checkpoints" / self.network.name
 
 
 def cells_of(corpus: Corpus, seeds: int) -> list[Cell]:
-    """All cells of a corpus, the first seed of every network before the second; of variants the first seed alone."""
+    """All cells of a corpus, the first seed of every network before the second; of variants the first seed alone.
+
+    Networks with something mixed in stand last: they are trained for other cells.
+    """
     names = [*corpus.baselines, *([CEILING] if corpus.simulated else [])]
     cells = [Cell(corpus.name, name, None) for name in names]
     cells += [Cell(corpus.name, name, 1) for name in (*corpus.networks, *corpus.variants)]
-    return cells + [Cell(corpus.name, name, seed) for seed in range(2, seeds + 1) for name in corpus.networks]
+    cells += [Cell(corpus.name, name, seed) for seed in range(2, seeds + 1) for name in corpus.networks]
+    return cells + [Cell(corpus.name, name, seed) for seed in range(1, seeds + 1) for name in corpus.worn]
 
 
 def config_of(corpus: Corpus, system: str, vocab_size: int) -> Config:
@@ -95,7 +110,9 @@ def run_cell(cell: Cell, corpus: Corpus, work: Path) -> None:
     """Makes the system, asks it everything, writes both files."""
     data = Dataset.open(corpus.dataset(work))
     began = time.monotonic()
-    if cell.seed is not None:
+    if cell.is_worn:
+        system, about = _mix(cell, data, work)
+    elif cell.seed is not None:
         system, about = _train(cell, corpus, data, work)
     else:
         system, about = _make(cell, corpus, data, work)
@@ -128,13 +145,36 @@ def _train(cell: Cell, corpus: Corpus, data: Dataset, work: Path) -> tuple[Syste
     return Model(lowered(checkpoint, "fp32")), about
 
 
+def _mix(cell: Cell, data: Dataset, work: Path) -> tuple[System, dict[str, Any]]:
+    """A network that is trained already, with an n-gram, with copying or with the lists of a bundle."""
+    what, checkpoint = cell.system.partition("+")[2], cell.checkpoint(work)
+    parameters = count_parameters(load_checkpoint(checkpoint).config.model)
+    torch.set_num_threads(1)
+    if what == LISTS:
+        with tempfile.TemporaryDirectory() as folder:
+            bundle = Path(folder) / "bundle"
+            run_mtn_edge("quantize", str(checkpoint), "--int8", "--data", str(data.path), "-o", str(bundle))
+            (system,) = open_models([bundle], data, [])[0].values()
+            decoding = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))["decoding"]
+        return system, {"parameters": parameters, "bytes": system.nbytes, "decoding": decoding}
+    loaded = load_checkpoint(checkpoint)
+    config = replace(loaded.config, model=replace(loaded.config.model, fusion=what))
+    sources, about = learn_sources(loaded.model, data, config)
+    nbytes = parameters + (sources.ngram.nbytes if sources.ngram is not None else 0)
+    fused = replace(loaded, config=config, sources=sources)
+    return Model(_lowered(fused, "fp32")), {"parameters": parameters, "bytes": nbytes, "gate": about}
+
+
 def lowered(checkpoint: Path, precision: Precision) -> Suggester:
     """A checkpoint as graphs; in float32 they compute what PyTorch does, several times faster."""
-    loaded = load_checkpoint(checkpoint)
+    return _lowered(load_checkpoint(checkpoint), precision)
+
+
+def _lowered(loaded: Checkpoint, precision: Precision) -> Suggester:
     model = loaded.config.model
     state = {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
-        build_graphs(state, model, uniform_plan(precision)).save(Path(folder))
+        build_graphs(state, model, uniform_plan(precision), loaded.sources).save(Path(folder))
         engine = OnnxEngine(Path(folder), asdict(model))
     decoding = Decoding(max_steps=model.max_tokens + 1)
     return Suggester(

@@ -18,6 +18,12 @@ SHARED = ROOT.parent / "shared" / "data"
 
 NETWORKS = ("mtn", "transformer", "seq2seq", "hred", "tail-lstm")
 BASELINES = ("mpc", "mpc+terms", "adj", "mcg", "ngram", "ngram+copy")
+FUSIONS = ("ngram", "copy", "all")
+"""What `model.fusion` mixes in."""
+LISTS = "lists"
+"""And the product as it is shipped: int8, with its lists mixed in, tuned on the validation split."""
+WORN = tuple(f"{arch}+{what}" for arch in ("mtn", "transformer") for what in (*FUSIONS, LISTS))
+"""Trained networks that are asked again with something mixed in."""
 SMALL = (
     *("train.epochs=12", "model.dropout=0.1", "train.batch_queries=64", "train.average=0.99"),
     *("train.stop_on=mrr", "train.mrr_queries=200", "train.validate_every=426"),
@@ -57,6 +63,8 @@ class Corpus:
     """Networks of equal size."""
     baselines: tuple[str, ...] = BASELINES
     """Lists and n-grams."""
+    worn: tuple[str, ...] = WORN
+    """Networks of these with something mixed in."""
     variants: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """MTNs with other choices and sizes: name to `--set`."""
 
@@ -74,9 +82,11 @@ class Corpus:
             logs, form = [str(SHARED / log) for log in self.logs], "sessions"
             if self.simulated:
                 logs, form = [str(folder / "log.tsv")], "aol"
-                _run("data", "synth", "-o", logs[0], "--sessions", str(self.simulated), "--seed", "5", "--force")
+                run_mtn_edge(
+                    "data", "synth", "-o", logs[0], "--sessions", str(self.simulated), "--seed", "5", "--force"
+                )
             size = ["--vocab-size", str(self.vocab_size)]
-            _run(
+            run_mtn_edge(
                 *("data", "prepare", *logs, "-o", str(dataset), "--format", form, "--min-users", "1", *size, "--force")
             )
         return dataset
@@ -121,6 +131,7 @@ CORPORA = {
             settings=SMALL,
             networks=("mtn",),
             baselines=(),
+            worn=(),
         ),
         Corpus(
             name="sgd",
@@ -146,10 +157,12 @@ def quick(corpus: Corpus) -> Corpus:
         simulated=min(corpus.simulated, 10_000),
         settings=(*corpus.settings, *small),
         own_settings={},
+        worn=WORN[:4],
         variants=dict(list(corpus.variants.items())[:1]),
         asked=100,
     )
 
 
-def _run(*arguments: str) -> None:
+def run_mtn_edge(*arguments: str) -> None:
+    """Runs a command of the product."""
     subprocess.run([sys.executable, "-m", "mtn_edge", *arguments], check=True, stdout=subprocess.DEVNULL)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from comparing.corpora import NETWORKS
+from comparing.corpora import FUSIONS, LISTS, NETWORKS, WORN
+from comparing.figures import PRODUCT
 from mtn_edge.evaluation.report import sections_of
 from mtn_edge.evaluation.report import write_report as write_evaluation
 from mtn_edge.evaluation.systems import CEILING
@@ -28,22 +29,26 @@ def write_report(path: Path, document: dict[str, Any]) -> None:
                     more.append(_curves(corpus["systems"]))
                 if front and name == front[0]["corpus"]:
                     more.append(_front(section.task, front))
+                if any(name in WORN for name in section.systems):
+                    more.append(_fusion(section.task, section.systems))
                 if CEILING in section.systems:
                     more.append(_share(section.task, section.systems))
                 sections.append(replace(section, plots=tuple(more)))
     machine = document["machine"]
     corpora = "; ".join(f"{corpus['title']}: {corpus['about']}" for corpus in document["corpora"].values())
     about = (
-        f"{corpora}. Networks have equal numbers of parameters and are measured alone, without a list of popular"
-        " queries; figures are over all seeds. N-grams may take as many bytes as the MTN has parameters, which is its"
-        f" size as int8. {machine['cpu']}, {machine['cores']} cores."
+        f"{corpora}. Networks have equal numbers of parameters and are measured alone, or with what stands after the"
+        " plus: an n-gram, copying from the session, all of that, or the lists of a bundle (as int8, tuned on the"
+        " validation split). Figures are over all seeds. N-grams may take as many bytes as the MTN has parameters,"
+        f" which is its size as int8. {machine['cpu']}, {machine['cores']} cores."
     )
     write_evaluation(path, sections, about=about, notes=[])
 
 
 def _by_position(task: str, systems: dict[str, dict[str, Any]]) -> Plot:
     figure, plot = plots.axes(5.4, 3.4)
-    for number, (name, summary) in enumerate(systems.items()):
+    shown = {name: summary for name, summary in systems.items() if name not in WORN or name == PRODUCT}
+    for number, (name, summary) in enumerate(shown.items()):
         points = summary["by_position"]
         style = {"color": plots.COLOURS[number % len(plots.COLOURS)], "linestyle": "-" if name in NETWORKS else "--"}
         plot.plot([int(place) for place in points], list(points.values()), "o", markersize=4, label=name, **style)
@@ -66,6 +71,21 @@ def _by_bytes(task: str, systems: dict[str, dict[str, Any]]) -> Plot:
     plot.set_ylabel("MRR@10")
     plot.set_ylim(bottom=0)
     return {"title": "Quality and size", "svg": plots.svg(figure, label=f"{task}: MRR@10 by size")}
+
+
+def _fusion(task: str, systems: dict[str, dict[str, Any]]) -> Plot:
+    figure, plot = plots.axes(5.4, 3.4)
+    settings = ("alone", *FUSIONS, LISTS)
+    for number, arch in enumerate(dict.fromkeys(name.partition("+")[0] for name in WORN)):
+        names = [arch if what == "alone" else f"{arch}+{what}" for what in settings]
+        places = [place + 0.4 * number for place, name in enumerate(names) if name in systems]
+        bars = [systems[name]["mrr@10"] for name in names if name in systems]
+        plot.bar(places, bars, width=0.38, color=plots.COLOURS[number], label=arch)
+    plot.set_xticks([place + 0.2 for place in range(len(settings))], settings)
+    plot.set_ylabel("MRR@10")
+    plot.grid(visible=False, axis="x")
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    return {"title": "What is mixed in", "svg": plots.svg(figure, label=f"{task}: MRR@10 by what is mixed in")}
 
 
 def _curves(systems: dict[str, list[dict[str, Any]]]) -> Plot:
