@@ -16,9 +16,13 @@ pytest.importorskip("lightning", reason="networks are trained with the extra [tr
 import onnx
 from onnx import numpy_helper
 
+from export.verify import verify_bundle
 from mtn_edge.cli import app
 from mtn_edge.config import override, preset
 from mtn_edge.data.prepare import PrepareSettings, prepare
+from mtn_edge.folders import read_manifest, write_manifest
+from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.lists import FOLLOWERS
 from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.run import train_model
@@ -61,6 +65,63 @@ def spelt_by_the_ngram(bundle: Path) -> set[tuple[int, ...]]:
     context = np.repeat(np.arange(len(sizes)), sizes)
     vocabulary = len(Tokenizer.load(bundle / "tokenizer.json"))
     return {(row, int(token)) for row, token in zip(context, tokens[: len(context)], strict=True) if row < vocabulary}
+
+
+def sealed(bundle: Path) -> Path:
+    """The bundle with a manifest that fits what lies in it now."""
+    own = {"kind", "format_version", "mtn_edge_version", "files", "manifest_sha256"}
+    content = {key: value for key, value in read_manifest(bundle).items() if key not in own}
+    (bundle / "manifest.json").unlink()
+    write_manifest(bundle, "bundle", content)
+    return bundle
+
+
+def failed(bundle: Path) -> set[str]:
+    return {check.name for check in verify_bundle(bundle) if not check.ok}
+
+
+@pytest.fixture(scope="module")
+def whole(fused: Path, tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A float32 bundle of it that verifies."""
+    bundle = tmp_path_factory.mktemp("whole") / "bundle"
+    quantize(fused, "-o", bundle, "--fp32", "--data", tiny_dataset)
+    assert failed(bundle) == set()
+    return bundle
+
+
+def cut(graph: onnx.GraphProto, source: str) -> None:
+    """Takes a source out of the mixture, as a fault in the lowering would."""
+    arrays = {each.name: each for each in graph.initializer}
+    if source == "ngram":  # it knows nothing: all its shares are zero
+        values = numpy_helper.to_array(arrays["ngram.values"])
+        arrays["ngram.values"].CopyFrom(numpy_helper.from_array(np.zeros_like(values), "ngram.values"))
+        return
+    bias = numpy_helper.to_array(arrays["gate.linear.bias"]).copy()
+    if source == "copy":  # network, n-gram and three lengths of copying, in this order
+        bias[2:] = -50
+    else:
+        bias[:] = 0
+        weight = numpy_helper.to_array(arrays["gate.linear.weight"])
+        arrays["gate.linear.weight"].CopyFrom(numpy_helper.from_array(np.zeros_like(weight), "gate.linear.weight"))
+    arrays["gate.linear.bias"].CopyFrom(numpy_helper.from_array(bias, "gate.linear.bias"))
+
+
+@pytest.mark.parametrize("source", ["ngram", "copy", "gate"])
+def test_a_source_that_is_cut_off_fails_verify(whole: Path, tmp_path: Path, source: str) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(whole, bundle)
+    model = onnx.load(bundle / "suggest.onnx")
+    cut(model.graph, source)
+    (bundle / "suggest.onnx").write_bytes(model.SerializeToString())
+    assert failed(sealed(bundle)) & {"PyTorch = graph: score of a token", "golden vectors: score"}
+
+
+def test_lists_that_are_cut_off_fail_verify(tiny_bundle: Path, tmp_path: Path) -> None:
+    assert max(read_manifest(tiny_bundle)["decoding"]["mix_suggest"]) > 0  # or else they would not matter
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, bundle)
+    Completions(()).save(bundle / FOLLOWERS)
+    assert failed(sealed(bundle)) & {"golden vectors: score", "golden vectors: hypotheses and suggestions missing"}
 
 
 def test_a_new_count_changes_what_is_suggested_without_training(fused: Path, newer: Path, tmp_path: Path) -> None:
