@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import tempfile
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 from measuring.capacity import loading, throughput
-from measuring.goals import capacity_goals, race_goals, summarize
+from measuring.goals import capacity_goals, mixing_goals, race_goals, summarize
 from measuring.inputs import ROOT, TRAINING, Inputs, find_inputs
 from measuring.limits import measure_limits
 from measuring.page import write_report
 from measuring.race import draw_sessions, race
 from peers import BEAM, NEW_TOKENS, SUGGESTIONS, System
-from peers.ours import VARIANTS, Ours
+from peers.ours import FUSED, VARIANTS, WITHOUT_LISTS, Ours
 from peers.python_beam import PythonBeam
 from peers.tail import TailModel
 from peers.translator import Translator
 
+from export.graphs import build_graphs
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.folders import read_manifest
 from mtn_edge.pages.tables import aligned
 from mtn_edge.profiling.machine import describe_machine, describe_versions
-from mtn_edge.training.checkpoint import load_checkpoint
+from mtn_edge.runtime.engine import OnnxEngine
+from mtn_edge.training.checkpoint import Checkpoint, load_checkpoint
+from mtn_edge.training.gate import learn_sources
+from quantize.plan import uniform_plan
 
 LENGTHS = (1, 5, 20, 50)
 """Earlier queries."""
@@ -110,6 +115,7 @@ def measure(inputs: Inputs, count: int, document: dict[str, Any], *, quick: bool
     document["rows"] += rows
     for ours in VARIANTS:
         document["goals"] += race_goals(inputs.name, ours, Translator.name, presses, rows)
+    document["goals"] += mixing_goals(inputs.name, presses)
     document["goals"] += capacity_goals(inputs.name, loads, threads, document["machine"]["cores"])
     checkpoint = read_manifest(inputs.checkpoint, "checkpoint")
     document["presets"][inputs.name] = {
@@ -126,12 +132,24 @@ def open_systems(inputs: Inputs, folder: Path) -> list[System]:
     """Everything that is raced, ours first; `folder` is for what has to be converted."""
     checkpoint = load_checkpoint(inputs.checkpoint)
     ours = [Ours(name, inputs.bundle, **arguments) for name, arguments in VARIANTS.items()]
+    ours.append(Ours(WITHOUT_LISTS, inputs.bundle, lists=False, min_probability=0.0))
+    engine = fused_engine(checkpoint, Dataset.open(inputs.data), folder)
+    ours.append(Ours(FUSED, inputs.bundle, lists=False, engine=engine, min_probability=0.0))
     return [
         *ours,
         Translator(checkpoint, folder),
         PythonBeam(checkpoint, ours[0].suggester),
         TailModel(inputs.tail),
     ]
+
+
+def fused_engine(checkpoint: Checkpoint, data: Dataset, folder: Path) -> OnnxEngine:
+    """The int8 graphs of a network with everything mixed in."""
+    config = replace(checkpoint.config, model=replace(checkpoint.config.model, fusion="all"))
+    sources, _ = learn_sources(checkpoint.model, data, config)
+    state = {name: tensor.numpy() for name, tensor in checkpoint.model.state_dict().items()}
+    build_graphs(state, config.model, uniform_plan("int8"), sources).save(folder)
+    return OnnxEngine(folder, asdict(config.model), threads=1)
 
 
 def write(path: Path, document: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from peers.ours import FUSED, NO_FLOOR, WITHOUT_LISTS
 
 from measuring.limits import Limits
 from measuring.race import Press, Presses
@@ -22,6 +23,8 @@ OVER_SESSION_LENGTH = 1.1
 LOAD_MS = 50.0
 MEMORY_GROWTH = 2.5
 """Growth of resident memory over the bundle's bytes."""
+MIXED = 1.25
+"""A key press with something mixed in, over one without."""
 SCALING = 0.9
 """Throughput of most threads over that of one and the cores."""
 
@@ -87,6 +90,18 @@ def race_goals(preset: str, ours: str, translator: str, presses: Presses, rows: 
     name = f"{preset}: {ours}, p50 at {lengths[-1]} over {lengths[0]} earlier"
     spread = _spread(pair, lambda a, b: _p50(a) / _p50(b))
     goals.append(goal(name, _p50(pair[0]) / _p50(pair[1]), OVER_SESSION_LENGTH, spread))
+    return goals
+
+
+def mixing_goals(preset: str, presses: Presses) -> list[dict[str, Any]]:
+    """What a key press costs with something mixed in, against the network alone; nobody has a floor."""
+    goals = []
+    for length in sorted({length for _, length in presses}):
+        for name, mixed, alone in (("lists", NO_FLOOR, WITHOUT_LISTS), ("n-gram and copying", FUSED, WITHOUT_LISTS)):
+            pair = presses[mixed, length], presses[alone, length]
+            spread = _spread(pair, lambda a, b: _p50(a) / _p50(b))
+            title = f"{preset}: p50 with {name} over without, {length} earlier"
+            goals.append(goal(title, _p50(pair[0]) / _p50(pair[1]), MIXED, spread))
     return goals
 
 

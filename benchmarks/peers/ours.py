@@ -6,16 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mtn_edge.runtime.engine import DEAD, Hypotheses
+from mtn_edge.runtime.engine import DEAD, Engine, Hypotheses
+from mtn_edge.runtime.lists import NO_MIXING
 from mtn_edge.runtime.search import Search
 from mtn_edge.runtime.suggester import Session, Suggester
 from peers import NEW_TOKENS, SUGGESTIONS
 
-VARIANTS: dict[str, dict[str, Any]] = {"mtn-edge": {}, "mtn-edge, no floor": {"min_probability": 0.0}}
+NO_FLOOR = "mtn-edge, no floor"
+VARIANTS: dict[str, dict[str, Any]] = {"mtn-edge": {}, NO_FLOOR: {"min_probability": 0.0}}
 """Name of each way to ask, and its arguments of `Session.suggest`: the product's defaults first.
 
 With the bundle's confidence floor hypotheses that nobody would be shown are given up early; peers have no such thing.
 """
+WITHOUT_LISTS = "mtn-edge, no floor, no lists"
+FUSED = "mtn-edge, no floor, no lists, n-gram and copying"
+"""What mixing costs is seen against the one before."""
 
 
 class Ours:
@@ -24,16 +29,25 @@ class Ours:
     Args:
         name: what to call it.
         bundle: its folder.
+        lists: whether popular queries and followers are mixed in as the bundle says, or not at all.
+        engine: in place of the bundle's own.
         arguments: of `Session.suggest`.
     """
 
     steps: int | None
 
-    def __init__(self, name: str, bundle: Path, **arguments: Any) -> None:
+    def __init__(
+        self, name: str, bundle: Path, *, lists: bool = True, engine: Engine | None = None, **arguments: Any
+    ) -> None:
         self.name = name
         self.suggester = Suggester.open(bundle, threads=1)
+        if engine is not None:
+            self.suggester.engine = engine
         search = self.suggester.search
-        self.suggester.search = Search(search.engine, search.tokenizer, replace(search.decoding, max_steps=NEW_TOKENS))
+        decoding = replace(search.decoding, max_steps=NEW_TOKENS)
+        if not lists:
+            decoding = replace(decoding, mix_complete=NO_MIXING, mix_suggest=NO_MIXING)
+        self.suggester.search = Search(self.suggester.engine, search.tokenizer, decoding)
         self._arguments = arguments
         self._session: Session = self.suggester.session()
         self.steps = 0
