@@ -136,11 +136,11 @@ CORPORA = {
         Corpus(
             name="sgd",
             title="SGD user turns",
-            about="17,193 sessions of what people type to an assistant; all files, split anew by session",
-            logs=tuple(f"sgd_user_turns/{part}.tsv" for part in ("train", "dev", "test")),
+            about="5,019 sessions of what people type to an assistant; the dev and test files, split anew by session",
+            logs=tuple(f"sgd_user_turns/{part}.tsv" for part in ("dev", "test")),
             settings=(
-                *("train.epochs=2", "train.label_smoothing=0", "model.dropout=0.1", "train.average=0.99"),
-                "train.validate_every=500",
+                *("train.epochs=3", "train.label_smoothing=0", "model.dropout=0.1", "train.average=0.99"),
+                "train.validate_every=280",
             ),
             asked=600,
         ),
