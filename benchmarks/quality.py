@@ -97,7 +97,7 @@ def make(corpora: list[Corpus], cells: dict[str, list[Cell]], options: argparse.
     """Runs the cells that are missing, each in a process of its own: the first seed of all corpora first."""
     for corpus in corpora:
         print(f"{corpus.name}: {corpus.dataset(options.work)}", flush=True)
-    todo = [cell for corpus in corpora for cell in cells[corpus.name] if not cell.is_done(options.work)]
+    todo = [cell for corpus in corpora for cell in cells[corpus.name] if not cell.is_done(options.work, corpus)]
     todo.sort(key=lambda cell: cell.seed or 0)
     print(f"{len(todo)} cells to make, {options.jobs} at a time", flush=True)
     failed: list[str] = []

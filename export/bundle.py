@@ -69,6 +69,8 @@ class _Work:
     """What it denies."""
     sources: Sources | None
     """What the model is mixed with."""
+    counted: Dataset | None
+    """What its n-gram was counted from anew."""
     lists: calibrate.Lists
     seed: int
     checks: list[Check] = field(default_factory=list)
@@ -141,10 +143,12 @@ def write_bundle(
     text = "" if blocklist is None else packed(blocklist, as_hashes=hash_blocklist)
     checkpoint = load_checkpoint(checkpoint_path)
     opened = Dataset.open(dataset) if dataset is not None else None
-    counted = Dataset.open(ngram_from) if ngram_from is not None else opened
-    sources = sources_for(checkpoint, counted, denied, asked=ngram_from is not None)
+    asked = Dataset.open(ngram_from) if ngram_from is not None else None
+    sources, counted = sources_for(checkpoint, asked, opened, denied)
     with folders.new_folder(out, "bundle", force=force) as folder:
-        work = _Work(checkpoint, opened, folder, precision, text, denied, sources, _lists(opened, denied), seed)
+        work = _Work(
+            checkpoint, opened, folder, precision, text, denied, sources, counted, _lists(opened, denied), seed
+        )
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # inside: a killed run leaves one folder, not two
             content = _fill(work, Path(scratch))
         folders.write_manifest(folder, "bundle", content)
@@ -174,7 +178,7 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
     decoding = _calibrate(work, suggester, samples.get("valid", []))
     quality = _compare(work, reference, suggester, samples)
     shipped = work.shipped(engine, decoding)
-    vectors = _write_golden(work, reference, shipped, references, samples)
+    vectors = _write_golden(work, reference, shipped, references)
     sizes = _sizes(work, fp32, graphs)
     _write_lists(work)
     (work.folder / "required_operators.config").write_text(graphs.required_operators(), encoding="utf-8")
@@ -279,10 +283,13 @@ def _write_golden(
     reference: Suggester,
     suggester: Suggester,
     references: Sequence[parity.Reference],
-    samples: dict[str, list[held_out.Pair]],
 ) -> int:
-    """Writes `golden.json`; returns how many vectors it holds."""
-    pairs = sorted(next(iter(samples.values())), key=lambda pair: not pair.session)[:GOLDEN_PAIRS]
+    """Writes `golden.json`; returns how many vectors it holds.
+
+    Its sessions are made of what the bundle itself suggests: a session of the dataset is one user's, and would leave
+    the house with the bundle.
+    """
+    pairs = held_out.own_pairs(suggester, GOLDEN_PAIRS, work.seed)
     tolerance = golden.TOLERANCE[work.precision]
     vectors = golden.make_vectors(suggester, pairs, tolerance=tolerance)
     asked = [(list(pair.session), pair.query) for pair in pairs if pair.session]
@@ -334,17 +341,16 @@ def _lineage(work: _Work) -> dict[str, Any]:
         "checkpoint": work.checkpoint.manifest["manifest_sha256"],
         "trained_on": trained["dataset"],
         "data": work.dataset.manifest["manifest_sha256"] if work.dataset is not None else None,
+        "ngram": work.counted.manifest["manifest_sha256"] if work.counted is not None else None,
         "seed": work.seed,
     }
 
 
 def _privacy(work: _Work) -> int | None:
-    """K of the data that the checkpoint was trained on, when that is the dataset at hand."""
-    if work.dataset is None:
-        return None
-    if work.dataset.manifest["manifest_sha256"] != work.checkpoint.manifest["lineage"]["dataset"]:
-        return None
-    return int(work.dataset.manifest["settings"]["min_users"])
+    """K of all that is in the bundle: the smallest of its datasets'; None when the checkpoint does not say its own."""
+    trained = work.checkpoint.manifest["lineage"].get("min_users")
+    others = [data.manifest["settings"]["min_users"] for data in (work.dataset, work.counted) if data is not None]
+    return None if trained is None else min([trained, *others])
 
 
 def _prefixes(tokenizer: Tokenizer) -> list[str]:

@@ -31,21 +31,53 @@ def model_card(content: dict[str, Any], min_users: int | None) -> str:
 
 
 def _what(content: dict[str, Any]) -> str:
-    model = content["model"]
+    decoding = content["decoding"]
     return (
-        "A Multiresolution Transformer Network (arXiv 1908.10408) that suggests the next query of a search session, "
-        "with or without its first characters typed. "
-        f"Width {model['d_model']}, {model['heads']} heads, {model['query_layers']} query, {model['session_layers']} "
-        f"session and {model['decoder_layers']} decoder layers, {model['vocab_size']:,} tokens; query projection by "
-        f"`{model['projection']}`, memory of `{model['memory']}` queries, {model['norm']}-norm. "
-        f"Beam search of {content['decoding']['beam']} hypotheses, at most {content['decoding']['max_steps']} tokens, "
-        f"ranked by log-probability / tokens ** {content['decoding']['length_normalization']:g}. Suggestions less "
-        f"probable than {content['decoding']['min_probability_complete']:g} (with something typed) or "
-        f"{content['decoding']['min_probability_suggest']:g} (with nothing typed) are left out: floors tuned on "
-        "validation data, 0 when there was none.\n\n"
+        f"{_network(content['model'])} It suggests the next query of a search session, with or without its first "
+        f"characters typed. Beam search of {decoding['beam']} hypotheses, at most {decoding['max_steps']} tokens, "
+        f"ranked by log-probability / tokens ** {decoding['length_normalization']:g}. Suggestions less "
+        f"probable than {decoding['min_probability_complete']:g} (with something typed) or "
+        f"{decoding['min_probability_suggest']:g} (with nothing typed) are left out: floors tuned on "
+        f"validation data, 0 when there was none.\n\n{_mixed(content)}\n\n"
         "Run it with `mtn-edge suggest`, check it with `mtn-edge verify`. `required_operators.config` lists what a "
         "reduced ONNX Runtime must keep."
     )
+
+
+def _network(model: dict[str, Any]) -> str:
+    width, layers = f"width {model['d_model']}", f"{model['decoder_layers']} decoder layers"
+    size, heads = f"{model['vocab_size']:,} tokens", f"{model['heads']} heads"
+    match model["arch"]:
+        case "mtn":
+            return (
+                f"A Multiresolution Transformer Network (arXiv 1908.10408): {width}, {heads}, {model['query_layers']} "
+                f"query, {model['session_layers']} session and {layers}, {size}; query projection by "
+                f"`{model['projection']}`, refinement by `{model['refinement']}`, memory of `{model['memory']}` "
+                f"queries, {model['norm']}-norm."
+            )
+        case "transformer":
+            encoder = model["query_layers"] + model["session_layers"]
+            return (
+                f"A flat Transformer over the session's text: {width}, {heads}, {encoder} encoder and {layers}, {size}."
+            )
+        case _:
+            return f"A recurrent network (`{model['arch']}`): {width}, {model['units']} units, {size}."
+
+
+def _mixed(content: dict[str, Any]) -> str:
+    """What is in the list beside the network."""
+    shares = [content["decoding"][f"mix_{task}"] for task in ("complete", "suggest")]
+    lists = "; ".join(
+        f"popular queries {popular:g} and what followed the last query {followers:g} at most, {when}"
+        for (popular, followers, _), when in zip(shares, ("something typed", "nothing typed"), strict=True)
+    )
+    sources = {
+        "none": "nothing",
+        "ngram": "an n-gram",
+        "copy": "copying from the session",
+        "all": "an n-gram and copying from the session",
+    }
+    return f"Mixed in token by token: {sources[content['model']['fusion']]}. Mixed in by whole queries: {lists}."
 
 
 def _data(content: dict[str, Any], min_users: int | None) -> str:
@@ -58,6 +90,8 @@ def _data(content: dict[str, Any], min_users: int | None) -> str:
         lines.append("- no dataset was at hand when the bundle was made: it has no popular completions")
     else:
         lines.append(f"- completions and measurements from the dataset with manifest sha256 `{lineage['data']}`")
+    if lineage["ngram"] is not None:
+        lines.append(f"- n-gram counted from the dataset with manifest sha256 `{lineage['ngram']}`")
     lines.append(_anonymity(min_users))
     lines.append("- nothing is sent anywhere at run time; what `blocklist.txt` holds is never suggested")
     return "\n".join(lines)
@@ -68,7 +102,7 @@ def _anonymity(min_users: int | None) -> str:
         return "- how many users issued each query that was learnt stands in the manifest of the training dataset"
     if min_users == 1:
         return "- queries of single users were learnt too (K = 1): the data is taken to be public or synthetic"
-    return f"- every query that was learnt was issued by at least {min_users} different users"
+    return f"- every query that was learnt or counted was issued by at least {min_users} different users"
 
 
 def _size(content: dict[str, Any]) -> str:
@@ -93,7 +127,10 @@ def _quality(quality: dict[str, Any]) -> str:
             for precision in ("fp32", "int8")
             if precision in entry
         ]
-    note = "One pair a session: a position at random, and a part of the next query typed at random."
+    note = (
+        "The network without lists and without a floor. One pair a session: a position at random, and a part of the "
+        "next query typed at random. `mtn-edge evaluate` measures the whole bundle."
+    )
     return "\n".join(lines) + "\n\n" + note
 
 

@@ -34,7 +34,11 @@ def quantize(
     ] = None,
     blocklist: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Words and phrases never to suggest, one a line.", show_default=False),
+        typer.Option(
+            metavar="FILE",
+            help="Words and phrases never to suggest, one a line; tokens of the vocabulary stay.",
+            show_default=False,
+        ),
     ] = None,
     hash_blocklist: Annotated[
         bool, typer.Option("--hash-blocklist", help="Put hashes of them into the bundle instead of the words.")

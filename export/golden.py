@@ -197,8 +197,11 @@ def _finished(suggester: Suggester, session: Session, typed: str) -> dict[tuple[
 
 
 def _texts(session: Session, typed: str) -> dict[str, float]:
-    """The model's suggestions, best first, without the floor: at its edge kernels of other processors may differ."""
-    return {s.text: s.score for s in session.suggest(typed, LIST, min_probability=0).suggestions if s.source == "model"}
+    """The suggestions, best first, without the floor: at its edge kernels of other processors may differ.
+
+    Whoever gave most of a suggestion's probability: that too may differ.
+    """
+    return {s.text: s.score for s in session.suggest(typed, LIST, min_probability=0).suggestions}
 
 
 def _margins(scores: Sequence[float]) -> list[float]:

@@ -59,7 +59,7 @@ def own_pairs(suggester: Suggester, count: int, seed: int) -> list[Pair]:
     pairs = []
     for _ in range(count):
         session = suggester.session()
-        for _ in range(int(rng.integers(1, 4))):
+        for _ in range(int(rng.integers(2, 6))):
             letter = LETTERS[rng.integers(len(LETTERS))]
             found = session.suggest(letter, LIST).suggestions
             session.append(found[rng.integers(len(found))].text if found else letter)

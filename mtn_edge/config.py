@@ -269,8 +269,12 @@ def check(config: Config) -> Config:
             raise _bad_value(name, value, "at least 1")
     if model.d_model % model.heads:
         raise _bad_value("model.d_model", model.d_model, f"a multiple of model.heads ({model.heads})")
-    if train.ngram_mb <= 0:
-        raise _bad_value("train.ngram_mb", train.ngram_mb, "above 0")
+    if not 0 < train.ngram_mb < math.inf:
+        raise _bad_value("train.ngram_mb", train.ngram_mb, "above 0 and finite")
+    if not 0 <= train.seed < 1 << 32:
+        raise _bad_value("train.seed", train.seed, "at least 0 and below 4294967296")
+    if model.fusion in ("ngram", "all") and model.vocab_size > 1 << 16:
+        raise _bad_value("model.vocab_size", model.vocab_size, "at most 65536 with an n-gram mixed in")
     if model.share_decoder and model.norm == "post":
         raise _bad_value("model.share_decoder", True, "false with model.norm post, whose last layer is scaled apart")
     if model.max_queries < 2:

@@ -1,6 +1,8 @@
 """The quality benchmark: equal sizes, cells that come back as they were written, goals that can be missed."""
 
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,15 +42,28 @@ def test_a_cell_comes_back_as_it_was_written(tmp_path):
     suggest = Answers(np.array([1, 0]), np.array([1, 2]), ["a b", ""], None, np.array([[-1.5, 2], [-3, 4]]), None, None)
     stated = np.array([[0.5, 0.25, np.nan]])
     complete = Answers(np.array([3]), np.array([0]), ["é"], stated, None, np.array([[2.0, 5.0]]), np.array([4]))
-    assert not cell.is_done(tmp_path)
     given: dict[Task, Answers] = {"suggest": suggest, "complete": complete}
     _write(cell, tmp_path, given, {"bytes": 7})
-    assert cell.is_done(tmp_path)
     found, about = load_cell(cell, tmp_path)
     assert about == {"bytes": 7}
     for task in given:
         for one, other in zip(vars(found[task]).values(), vars(given[task]).values(), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_a_cell_that_was_made_otherwise_is_made_again(tmp_path, tiny_dataset):
+    corpus, cell = CORPORA["msmarco"], Cell("msmarco", "mtn", 2)
+    (tmp_path / "msmarco").mkdir()
+    shutil.copytree(tiny_dataset, tmp_path / "msmarco" / "dataset")
+    assert not cell.is_done(tmp_path, corpus)
+    answers = Answers(np.array([1]), np.array([1]), ["a"], None, None, None, None)
+    _write(cell, tmp_path, {"suggest": answers, "complete": answers}, {"made_from": cell.made_from(tmp_path, corpus)})
+    assert cell.is_done(tmp_path, corpus)
+    assert not cell.is_done(tmp_path, replace(corpus, asked=5))
+    assert not cell.is_done(tmp_path, replace(corpus, settings=(*corpus.settings, "model.dropout=0.4")))
+    (tmp_path / "msmarco" / "recipe.json").write_text("{}")
+    with pytest.raises(SystemExit, match="was made from other logs"):
+        cell.is_done(tmp_path, corpus)
 
 
 def test_goals_are_missed_where_a_rival_is_ahead_or_too_near():

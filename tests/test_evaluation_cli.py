@@ -190,7 +190,7 @@ def test_a_model_of_another_dataset_is_measured_and_said(
     folders.write_manifest(foreign, "bundle", content)
     status, out, err = run("evaluate", tiny_dataset, foreign, tiny_bundle, "--max-queries", 9, "--baselines", "none")
     assert status == 0
-    assert "note: foreign was trained on another dataset than dataset" in err
+    assert "note: foreign has its weights from another dataset than dataset" in err
     assert "note: foreign has another tokenizer than the dataset" in err
     assert "note: bundle" not in err
     assert "mpc" not in out

@@ -75,6 +75,7 @@ def test_bundle_is_whole_and_verified(tiny_bundle, tiny_dataset, tiny_checkpoint
         "checkpoint": folders.read_manifest(tiny_checkpoint)["manifest_sha256"],
         "trained_on": folders.read_manifest(tiny_dataset)["manifest_sha256"],
         "data": folders.read_manifest(tiny_dataset)["manifest_sha256"],
+        "ngram": None,
         "seed": 1,
     }
     assert set(manifest["quality"]) == {"test", "valid"}
@@ -112,6 +113,42 @@ def test_golden_vectors_hold_texts_scores_margins_and_awkward_texts(tiny_bundle)
     assert compared > 50
     shapes = {(len(case["session"]), case["beam"]) for case in document["references"]}
     assert shapes == {(queries, beam) for queries in (0, 1, 5, 6) for beam in (1, 4, 8)}
+
+
+def test_no_session_of_a_user_leaves_with_the_bundle(tiny_bundle, tiny_dataset):
+    """A session of the dataset is one user's, whatever K is: those of the golden vectors are the bundle's own."""
+    from mtn_edge.data.dataset import Dataset
+
+    data = Dataset.open(tiny_dataset)
+    long = {
+        tuple(queries) for split in ("train", "valid", "test") for queries in data.sessions(split) if len(queries) > 2
+    }
+    document = json.loads((tiny_bundle / "golden.json").read_bytes())
+    shipped = [(*session, query) for session, query in document["asked"]]
+    assert sum(len(each) > 2 for each in shipped) > 5
+    assert not long & set(shipped)
+
+
+def test_what_is_denied_stands_nowhere_in_clear(tiny_checkpoint, tiny_dataset, tmp_path):
+    (tmp_path / "denied.txt").write_text("new york\n")
+    write_bundle(
+        *(tiny_checkpoint, tmp_path / "bundle"),
+        precision="fp32",
+        dataset=tiny_dataset,
+        blocklist=tmp_path / "denied.txt",
+        hash_blocklist=True,
+        force=False,
+        seed=1,
+    )
+    holding = {file.name for file in (tmp_path / "bundle").iterdir() if b"new york" in file.read_bytes()}
+    assert holding == set()
+
+
+def test_the_card_speaks_of_this_network(tiny_bundle):
+    card = (tiny_bundle / "MODEL_CARD.md").read_text()
+    assert "Multiresolution Transformer Network" in card
+    assert "Mixed in by whole queries: popular queries" in card
+    assert "queries of single users were learnt too (K = 1)" in card
 
 
 def test_verify_and_quantize_on_the_command_line(tiny_bundle, tiny_checkpoint, tmp_path):

@@ -151,6 +151,21 @@ def test_what_a_block_list_denies_is_not_counted(fused: Path, newer: Path, tmp_p
     assert set(itertools.pairwise(known)) <= kept
 
 
+def test_a_count_of_other_data_is_told(fused: Path, newer: Path, tiny_dataset: Path, tmp_path: Path) -> None:
+    quantize(fused, "-o", tmp_path / "after", "--fp32", "--ngram-from", newer)
+    assert read_manifest(tmp_path / "after")["lineage"]["ngram"] == read_manifest(newer)["manifest_sha256"]
+    arguments = ["evaluate", str(tiny_dataset), str(tmp_path / "after"), "--task", "suggest", "--max-queries", "5"]
+    assert "has its n-gram from another dataset" in RUN.invoke(app, arguments).output
+
+
+def test_a_block_list_with_foreign_data_is_refused(fused: Path, newer: Path, tmp_path: Path) -> None:
+    denied = tmp_path / "denied.txt"
+    denied.write_text("quagga\n", encoding="utf-8")
+    arguments = ["quantize", fused, "-o", tmp_path / "b", "--fp32", "--data", newer, "--blocklist", denied]
+    result = RUN.invoke(app, [*map(str, arguments)])
+    assert "with --data the one it was trained on" in str(getattr(result.exception, "hint", ""))
+
+
 def test_a_block_list_without_data_is_refused(fused: Path, tmp_path: Path) -> None:
     denied = tmp_path / "denied.txt"
     denied.write_text("quagga\n", encoding="utf-8")

@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mtn_edge import folders
-from mtn_edge.config import Config, load_config, override, preset
+from mtn_edge.config import Config, check, load_config, override, preset
 from mtn_edge.errors import UserError
+from mtn_edge.folders import read_manifest, write_manifest
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.checkpoint import load_checkpoint
 from mtn_edge.training.run import train_model
@@ -128,11 +129,16 @@ def test_what_a_checkpoint_holds(tiny_dataset: Path, tmp_path: Path) -> None:
     assert "cpu" in state.part("random")
 
 
-def test_resume_when_finished_says_so(tiny_dataset: Path, tiny_checkpoint: Path) -> None:
+def test_resume_when_finished_says_so(tiny_dataset: Path, tiny_checkpoint: Path, tiny_settings: list[str]) -> None:
+    """And asks whether it is the run that was meant."""
     before = (tiny_checkpoint / "model.safetensors").stat().st_mtime_ns
-    result = train_model(tiny_dataset, tiny_checkpoint, config=settings(), device="cpu", resume=True)
+    same = override(preset("tiny"), tiny_settings)
+    result = train_model(tiny_dataset, tiny_checkpoint, config=same, device="cpu", resume=True)
     assert result["status"] == "finished already"
     assert (tiny_checkpoint / "model.safetensors").stat().st_mtime_ns == before
+    other = override(same, ["model.ffn=48"])
+    with pytest.raises(UserError, match=r"`model\.ffn` was 64 in the interrupted run and is 48 now"):
+        train_model(tiny_dataset, tiny_checkpoint, config=other, device="cpu", resume=True)
 
 
 def vocabulary(dataset: Path) -> int:
@@ -284,3 +290,34 @@ def test_parts_that_do_not_fit_are_named(tiny_checkpoint: Path, tmp_path: Path) 
     assert "model.safetensors` does not fit its checkpoint: it cannot be read" in broken(
         "g", lambda folder: (folder / "model.safetensors").write_bytes(b"no tensors")
     )
+
+
+def test_a_checkpoint_of_another_version_is_no_network_of_this_one(tiny_checkpoint, tmp_path):
+    out = tmp_path / "checkpoint"
+    shutil.copytree(tiny_checkpoint, out)
+    manifest = read_manifest(out)
+    content = {key: manifest[key] for key in ("model", "training", "lineage")}
+    del content["model"]["refinement"]
+    (out / "manifest.json").unlink()
+    write_manifest(out, "checkpoint", content)
+    with pytest.raises(UserError, match=r"has no `model\.refinement`: another version made it"):
+        load_checkpoint(out)
+
+
+def test_weights_that_are_no_numbers_are_refused(tiny_checkpoint, tmp_path):
+    out = tmp_path / "checkpoint"
+    shutil.copytree(tiny_checkpoint, out)
+    weights = load_file(out / "model.safetensors")
+    weights["embedding.weight"][3, 3] = float("nan")
+    save_file(weights, out / "model.safetensors")
+    manifest = read_manifest(out)
+    (out / "manifest.json").unlink()
+    write_manifest(out, "checkpoint", {key: manifest[key] for key in ("model", "training", "lineage")})
+    with pytest.raises(UserError, match=r"`embedding\.weight` holds NaN"):
+        load_checkpoint(out)
+
+
+@pytest.mark.parametrize("setting", ["train.seed=-1", "train.seed=99999999999", "train.ngram_mb=nan"])
+def test_numbers_out_of_range_are_refused(setting):
+    with pytest.raises(UserError, match="must be"):
+        check(override(preset("tiny"), [setting]))

@@ -74,6 +74,7 @@ def test_a_step_of_muon() -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 def test_every_weight_is_in_one_group_and_moves(arch: str, kind: str) -> None:
+    torch.manual_seed(1)
     model = build(small(arch))
     config = override(Config(), [f"train.optimizer={kind}", "train.weight_decay=0.5", "train.learning_rate=0.1"])
     optimizer = make_optimizer(model, config.train)

@@ -36,6 +36,8 @@ from quantize.plan import Precision, uniform_plan
 
 QUESTIONS_SEED = 1
 """All systems are asked the same."""
+ANSWERS = 2
+"""Raised when cells hold something else than before."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,26 @@ class Cell:
         """How its files are called."""
         return self.system if self.seed is None else f"{self.system}-{self.seed}"
 
-    def is_done(self, work: Path) -> bool:
-        """Whether both files are there."""
-        return all((self.folder(work) / f"{self.name}.{kind}").is_file() for kind in ("json", "npz"))
+    def is_done(self, work: Path, corpus: Corpus) -> bool:
+        """Whether both files are there, and were made from what would be taken now."""
+        files = [self.folder(work) / f"{self.name}.{kind}" for kind in ("json", "npz")]
+        if not all(file.is_file() for file in files):
+            return False
+        return bool(json.loads(files[0].read_text(encoding="utf-8"))["made_from"] == self.made_from(work, corpus))
+
+    def made_from(self, work: Path, corpus: Corpus) -> dict[str, Any]:
+        """What its answers hang on: dataset, questions, and the settings of its network."""
+        data = Dataset.open(corpus.dataset(work))
+        network = self.network.system
+        config = None
+        if self.seed is not None:
+            config = override(config_of(corpus, network, len(data.tokenizer)), [f"train.seed={self.seed}"])
+        return {
+            "answers": ANSWERS,
+            "dataset": data.manifest["manifest_sha256"],
+            "asked": corpus.asked,
+            "config": None if config is None else json.loads(json.dumps(asdict(config))),
+        }
 
     def folder(self, work: Path) -> Path:
         """Where they lie."""
@@ -119,7 +138,11 @@ def run_cell(cell: Cell, corpus: Corpus, work: Path) -> None:
     made = time.monotonic()
     questions = questions_of(corpus, data)
     answers = {task: ask(system, asked, progress=lambda _: None) for task, asked in questions.items()}
-    about |= {"making_s": round(made - began, 1), "asking_s": round(time.monotonic() - made, 1)}
+    about |= {
+        "made_from": cell.made_from(work, corpus),
+        "making_s": round(made - began, 1),
+        "asking_s": round(time.monotonic() - made, 1),
+    }
     _write(cell, work, answers, about)
 
 

@@ -6,6 +6,7 @@ for each architecture apart.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
@@ -76,7 +77,10 @@ class Corpus:
     def dataset(self, work: Path) -> Path:
         """Its dataset, made in `work` when it is not there."""
         folder = work / self.name
-        dataset = folder / "dataset"
+        dataset, recipe = folder / "dataset", folder / "recipe.json"
+        made_from = json.dumps({"logs": self.logs, "simulated": self.simulated, "vocab_size": self.vocab_size})
+        if recipe.is_file() and recipe.read_text(encoding="utf-8") != made_from:
+            sys.exit(f"{dataset} was made from other logs or with other sizes: remove {folder} and run again")
         if not (dataset / "manifest.json").is_file():
             folder.mkdir(parents=True, exist_ok=True)
             logs, form = [str(SHARED / log) for log in self.logs], "sessions"
@@ -85,6 +89,7 @@ class Corpus:
                 run_mtn_edge(
                     "data", "synth", "-o", logs[0], "--sessions", str(self.simulated), "--seed", "5", "--force"
                 )
+            recipe.write_text(made_from, encoding="utf-8")
             size = ["--vocab-size", str(self.vocab_size)]
             run_mtn_edge(
                 *("data", "prepare", *logs, "-o", str(dataset), "--format", form, "--min-users", "1", *size, "--force")

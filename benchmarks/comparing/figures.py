@@ -41,7 +41,7 @@ def figures_of(corpus: Corpus, cells: Sequence[Cell], work: Path) -> dict[str, A
     questions = questions_of(corpus, Dataset.open(corpus.dataset(work)))
     runs: dict[str, list[tuple[dict[Task, Answers], dict[str, Any]]]] = {}
     for cell in cells:
-        if cell.is_done(work):
+        if cell.is_done(work, corpus):
             runs.setdefault(cell.system, []).append(load_cell(cell, work))
     tasks: dict[Task, dict[str, Any]] = {}
     for task, asked in questions.items():

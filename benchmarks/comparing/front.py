@@ -34,7 +34,7 @@ def front_of(corpora: Sequence[Corpus], figures: dict[str, Any], work: Path) -> 
     """
     names = [(corpora[0], name) for name in (REFERENCE, *corpora[0].variants)]
     names += [(corpus, REFERENCE) for corpus in corpora[1:]]
-    done = [(corpus, name) for corpus, name in names if Cell(corpus.name, name, 1).is_done(work)]
+    done = [(corpus, name) for corpus, name in names if Cell(corpus.name, name, 1).is_done(work, corpus)]
     if len(done) < 2 or done[0][1] != REFERENCE:
         return []
     suggesters = [lowered(Cell(corpus.name, name, 1).checkpoint(work), "int8") for corpus, name in done]

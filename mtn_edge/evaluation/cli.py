@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -78,9 +79,11 @@ def evaluate(
             code="nothing-to-measure",
             hint="name a bundle or a checkpoint after the dataset, or --baselines mpc",
         )
-    if baseline_mb is not None and not baseline_mb > 0:
+    if baseline_mb is not None and not 0 < baseline_mb < math.inf:
         raise UserError(
-            f"`--baseline-mb` is {baseline_mb:g}, and it must be above 0", code="bad-setting", hint="take 1 or more"
+            f"`--baseline-mb` is {baseline_mb:g}, and it must be above 0 and finite",
+            code="bad-setting",
+            hint="take 1 or more",
         )
     if report is not None:
         from mtn_edge.pages.page import prepare_page
@@ -90,6 +93,10 @@ def evaluate(
     opened, notes = open_models(paths, data, [*chosen, CEILING])
     limit = smallest_bundle(paths) if baseline_mb is None else round(baseline_mb * 1e6)
     systems: dict[str, System] = make_baselines(chosen, data, limit)
+    if split == "valid" and opened:
+        notes.append(
+            "what a bundle or a fused checkpoint was tuned on is the validation split: its figures are too good"
+        )
     notes += [f"{name} is set to {dict(system.settings)}" for name, system in systems.items() if system.settings]
     for note in notes:
         console.say(f"note: {note}")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mtn_edge.evaluation import metrics
-from mtn_edge.evaluation.metrics import Floats
+from mtn_edge.evaluation.metrics import Floats, Integers
 from mtn_edge.evaluation.protocol import Answers, Questions
 from mtn_edge.evaluation.summary import Columns, added, columns_of_questions, columns_of_targets
 
@@ -37,8 +37,8 @@ def compare(
         Measure to `difference` (system - reference), `ci95` and `p`.
     """
     compared: dict[str, Any] = {}
-    for own, other in zip(_columns(questions, answers), _columns(questions, reference), strict=True):
-        session = questions.session if len(own.columns) == len(questions.session) else questions.target_session
+    pairs = zip(_columns(questions, answers), _columns(questions, reference), strict=True)
+    for (own, session), (other, _) in pairs:
         both = np.concatenate([own.columns, other.columns], axis=1)
         by_session = metrics.sums_by_session(both, session, len(questions.sessions))
         draws = _difference(own, metrics.bootstrap(by_session, seed=seed))
@@ -58,11 +58,13 @@ def two_sided(differences: Floats) -> float:
     return min(1.0, 2 * (min(below, above) + 1) / (len(defined) + 1)) if len(defined) else math.nan
 
 
-def _columns(questions: Questions, answers: Sequence[Answers]) -> list[Columns]:
-    found = added(columns_of_questions(each) for each in answers)
+def _columns(questions: Questions, answers: Sequence[Answers]) -> list[tuple[Columns, Integers]]:
+    """What is compared, each measure with the session of each of its rows."""
+    found = [(columns, questions.session) for columns in added(columns_of_questions(each) for each in answers)]
     if questions.task == "complete":
-        found += added(columns_of_targets(questions, each) for each in answers)
-    return [columns for columns in found if columns.measure in COMPARED]
+        of_targets = added(columns_of_targets(questions, each) for each in answers)
+        found += [(columns, questions.target_session) for columns in of_targets]
+    return [(columns, session) for columns, session in found if columns.measure in COMPARED]
 
 
 def _difference(columns: Columns, sums: Floats) -> Floats:

@@ -18,10 +18,12 @@ from mtn_edge.folders import read_manifest
 from mtn_edge.names import distinct_names
 
 _WEIGHED = {
-    "bundle": ("encode.", "suggest.", "completions.", "followers."),
+    "bundle": ("encode.", "suggest.", "history.", "completions.", "followers."),
     "checkpoint": ("model.safetensors", "gate.safetensors", "ngram.safetensors"),
 }
 """How the names of the files begin that count as a model's size."""
+_MADE_FROM = {"trained_on": "weights", "dataset": "weights", "data": "lists", "ngram": "n-gram"}
+"""Entries of a lineage that name a dataset."""
 
 
 def open_models(paths: Sequence[Path], data: Dataset, taken: Sequence[str]) -> tuple[dict[str, Model], list[str]]:
@@ -40,11 +42,12 @@ def open_models(paths: Sequence[Path], data: Dataset, taken: Sequence[str]) -> t
         suggester = open_suggester(path)
         manifest = read_manifest(path)
         models[name] = Model(suggester, _size(manifest))
-        trained_on = manifest["lineage"]["trained_on" if manifest["kind"] == "bundle" else "dataset"]
-        if trained_on != data.manifest["manifest_sha256"]:
+        lineage, own = manifest["lineage"], data.manifest["manifest_sha256"]
+        foreign = [what for key, what in _MADE_FROM.items() if lineage.get(key) not in (None, own)]
+        if foreign:
             notes.append(
-                f"{name} was trained on another dataset than {data.path.resolve().name}: it may have seen some of these"
-                " sessions in its training, and what is called seen is what this dataset's training split holds"
+                f"{name} has its {' and '.join(foreign)} from another dataset than {data.path.resolve().name}: it may"
+                " have seen some of these sessions, and what is called seen is what this dataset's training split holds"
             )
         tokenizers = {folder["files"]["tokenizer.json"]["sha256"] for folder in (manifest, data.manifest)}
         if len(tokenizers) > 1:

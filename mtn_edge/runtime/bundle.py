@@ -57,7 +57,8 @@ class Bundle:
                 code="changed",
                 hint="open it again",
             )
-        check_files(self.path, {"files": {name: self.manifest["files"][name] for name in GRAPHS}})
+        graphs = {name: entry for name, entry in self.manifest["files"].items() if name.endswith(".onnx")}
+        check_files(self.path, {"files": graphs})
 
     @property
     def model(self) -> dict[str, Any]:

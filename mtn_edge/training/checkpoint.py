@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from mtn_edge.config import Config, check, load_config, to_toml
+from mtn_edge.config import Config, ModelConfig, check, load_config, to_toml
 from mtn_edge.errors import UserError
-from mtn_edge.folders import check_files, read_manifest, write_manifest
+from mtn_edge.folders import MANIFEST, check_files, read_manifest, write_manifest
 from mtn_edge.models.build import Network, build
 from mtn_edge.models.fusion import Sources, make_gate
 from mtn_edge.ngram.file import NAME as NGRAM
 from mtn_edge.ngram.file import load as load_ngram
 from mtn_edge.ngram.file import save as save_ngram
 from mtn_edge.tokenizer import Tokenizer
-from mtn_edge.training.state import TrainingState, save_state
+from mtn_edge.training.state import STATE_FOLDER, TrainingState, save_state
 from mtn_edge.training.workplace import METRICS, TOKENIZER, write_rows
 
 CONFIG = "config.toml"
 WEIGHTS = "model.safetensors"
 GATE = "gate.safetensors"
-STATE_FOLDER = "training_state"
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
         if name not in manifest["files"]:
             raise _misfit(path / name, "the checkpoint lacks it")
     config = check(load_config(path / CONFIG, Config()))
+    lacking = [field.name for field in fields(ModelConfig) if field.name not in manifest.get("model", {})]
+    if lacking:  # a default would be another network than the one that was trained
+        raise _misfit(path / MANIFEST, f"its network has no `model.{lacking[0]}`: another version made it; train again")
     tokenizer = Tokenizer.load(path / TOKENIZER)
     if len(tokenizer) != config.model.vocab_size:
         raise _misfit(
@@ -137,6 +139,8 @@ def _load_weights(model: nn.Module, file: Path) -> None:
             raise _misfit(
                 file, f"`{name}` is {list(weights[name].shape)} there and {list(wanted[name].shape)} by {CONFIG}"
             )
+        if not bool(weights[name].isfinite().all()):
+            raise _misfit(file, f"`{name}` holds NaN or infinite values")
     model.load_state_dict(weights)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from mtn_edge.config import TrainConfig
 from mtn_edge.models.build import Network
+from mtn_edge.models.tail_lstm import TailLSTM
 
 BETAS = (0.9, 0.98)
 """Decays of AdamW's two means."""
@@ -35,12 +36,13 @@ def make_optimizer(model: Network, train: TrainConfig) -> torch.optim.Optimizer:
     gradient.
     """
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    if isinstance(model, TailLSTM):
+        tables.add(id(model.output.weight))
     matrices: list[Tensor] = []
     decaying: list[Tensor] = []
     still: list[Tensor] = []
     for parameter in model.parameters():
-        is_table = id(parameter) in tables or parameter.shape[0] == model.embedding.num_embeddings
-        if train.optimizer == "muon" and parameter.ndim == 2 and not is_table:
+        if train.optimizer == "muon" and parameter.ndim == 2 and id(parameter) not in tables:
             matrices.append(parameter)
         else:
             (decaying if parameter.ndim >= 2 else still).append(parameter)

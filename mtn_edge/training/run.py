@@ -81,15 +81,15 @@ def train_model(
             raise SystemExit(0)
         return _follow(dataset, output, config, processes, accelerator, began)
     with Workplace(output) as workplace:
-        if resume and workplace.is_finished(force=force):
-            training = read_manifest(output, "checkpoint")["training"]
-            return {"checkpoint": str(output), "status": "finished already", **training}
         data, config = _open(dataset, config)
         run = {
             "config": asdict(config),
             "dataset": data.manifest["manifest_sha256"],
             "processes": processes.world,
         }
+        if resume and workplace.is_finished(run, force=force):
+            training = read_manifest(output, "checkpoint")["training"]
+            return {"checkpoint": str(output), "status": "finished already", **training}
         state = workplace.find(run, resume=resume, force=force)
         if resume:
             found = "nothing to resume: training starts anew"
@@ -221,6 +221,7 @@ def _finish(
         sources, training["fusion"] = learn_sources(model.cpu().eval(), data, config)
     lineage = {
         "dataset": data.manifest["manifest_sha256"],
+        "min_users": data.manifest["settings"]["min_users"],
         "parent": None,
         "seed": config.train.seed,
         "versions": {"torch": torch.__version__, "lightning": lightning.__version__},

@@ -20,6 +20,8 @@ from torch import Tensor
 from mtn_edge.errors import UserError
 
 STATE = "state.safetensors"
+STATE_FOLDER = "training_state"
+"""Where a finished checkpoint keeps the state that its run ended with."""
 PARTIAL = f"{STATE}.partial"
 
 

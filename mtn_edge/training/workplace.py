@@ -20,7 +20,7 @@ from mtn_edge import folders
 from mtn_edge.errors import UserError
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.changes import require_same
-from mtn_edge.training.state import PARTIAL, STATE, TrainingState, load_state
+from mtn_edge.training.state import PARTIAL, STATE, STATE_FOLDER, TrainingState, load_state
 
 METRICS = "metrics.jsonl"
 TOKENIZER = "tokenizer.json"
@@ -106,11 +106,12 @@ class Workplace:
                 hint="choose another folder with -o",
             ) from error
 
-    def is_finished(self, *, force: bool) -> bool:
+    def is_finished(self, run: dict[str, Any], *, force: bool) -> bool:
         """Whether the checkpoint stands; gives it its name first when a kill came just before that.
 
         Raises:
-            UserError: the output is something else, or may not be replaced.
+            UserError: the output is something else, was trained in another way than `run` asks for, or may not be
+                replaced.
         """
         if self._has_state:
             return False
@@ -119,6 +120,9 @@ class Workplace:
         if not (self.output / folders.MANIFEST).is_file():
             return False
         folders.read_manifest(self.output, "checkpoint")
+        state = load_state(self.output / STATE_FOLDER)
+        if state is not None:
+            require_same(state.run, run)
         self._remove()
         return True
 
