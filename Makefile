@@ -33,7 +33,7 @@ bench: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	$(UV) -e '.[train]' --group dev
+	$(UV) -e '.[train,sign]' --group dev
 	touch $@
 
 clean:

@@ -1,4 +1,4 @@
-"""The commands that make and check bundles: `quantize`, `verify`."""
+"""The commands that make and check bundles: `quantize`, `verify`, `export mobile`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import typer
 
 from mtn_edge.console import ForceFlag, JsonFlag, SeedOption, VerboseFlag, emit
 from mtn_edge.errors import EXIT_GATE, missing_extra
+
+app = typer.Typer(help="Take a bundle to where it runs.", no_args_is_help=True, rich_markup_mode=None)
 
 
 def quantize(
@@ -81,6 +83,10 @@ def quantize(
 
 def verify(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="What `quantize` wrote.", show_default=False)],
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="PUBLIC.pem", help="The key that it must be signed with.", show_default=False),
+    ] = None,
     as_json: JsonFlag = False,
     verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
 ) -> None:
@@ -88,9 +94,48 @@ def verify(
     from export.checks import table
     from export.verify import report, verify_bundle
 
-    checks = verify_bundle(bundle)
+    checks = verify_bundle(bundle, key=key)
     document = report(bundle, checks)
     words = f"{table(checks)}\n{bundle}: {'verified' if document['ok'] else 'FAILED'}"
     emit(document, as_json=as_json, words=words)
     if not document["ok"]:
         raise typer.Exit(EXIT_GATE)
+
+
+@app.command("mobile")
+def mobile(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CHECKPOINT|BUNDLE", help="A bundle, or what to make an int8 one of.", show_default=False
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="BUNDLE", help="The new bundle.")],
+    data: Annotated[
+        Path | None, typer.Option(metavar="DATASET", help="For the bundle of a checkpoint.", show_default=False)
+    ] = None,
+    ort_format: Annotated[
+        bool, typer.Option("--ort-format", help="Graphs for a reduced build of ONNX Runtime, which reads no ONNX.")
+    ] = False,
+    sign: Annotated[
+        Path | None,
+        typer.Option("--sign", metavar="PRIVATE.pem", help="Sign with this Ed25519 key.", show_default=False),
+    ] = None,
+    force: ForceFlag = False,
+    as_json: JsonFlag = False,
+    verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
+) -> None:
+    """Copy a bundle for a device: in ONNX Runtime's own format, signed, and verified again."""
+    from export.mobile import OPERATORS_AND_TYPES, export_mobile
+
+    manifest = export_mobile(source, output, ort_format=ort_format, dataset=data, sign_with=sign, force=force)
+    total = sum(entry["bytes"] for entry in manifest["files"].values())
+    words = f"{output}: {total / 1e6:.2f} MB, verified{', signed' if sign is not None else ''}"
+    if ort_format:
+        words += (
+            f"\nfor a runtime with these operators alone, in a checkout of ONNX Runtime: ./build.sh --config MinSizeRel"
+            f" --minimal_build extended --include_ops_by_config {output / OPERATORS_AND_TYPES}"
+            " --enable_reduced_operator_type_support"
+        )
+    document = {"bundle": str(output), "bytes": total, "signed": sign is not None, "ort_format": ort_format}
+    emit(document, as_json=as_json, words=words)

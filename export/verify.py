@@ -13,14 +13,18 @@ from typing import Any
 from export import golden, parity
 from export.checks import Check, at_most, equal
 from export.contract import contract
+from export.operators import operator_counter
 from mtn_edge.errors import UserError
 from mtn_edge.runtime.bundle import Bundle
+from mtn_edge.runtime.engine import graph_file
 from mtn_edge.runtime.suggester import Suggester
 
 ORT_RANGE = ((1, 26), (1, 29))
 """Oldest ONNX Runtime that runs bundles, and the first that does not (it reports usage home)."""
 OVERHEAD_BYTES = 32 << 10
 """What nodes, names and small constants of both graphs may weigh beside the weights."""
+ORT_OVERHEAD_BYTES = 96 << 10
+"""What they may weigh more in ONNX Runtime's own format."""
 MAX_SIZE = 1.05
 """Largest size of both graphs in weights, the table counted once."""
 INTEGER_OPERATOR = "DynamicQuantizeMatMul"
@@ -28,13 +32,18 @@ _SECTIONS = {"precision": dict, "sizes": dict, "operators": dict, "gates": list}
 """What the checks read in the manifest, besides what every bundle needs to run."""
 
 
-def verify_bundle(path: Path) -> list[Check]:
+def verify_bundle(path: Path, *, key: Path | None = None) -> list[Check]:
     """Runs all checks.
 
+    Args:
+        path: the bundle.
+        key: file of the public key that it must be signed with; None asks for no signature.
+
     Raises:
-        UserError: `path` is no bundle, or one of its files is missing, damaged or changed (it is named).
+        UserError: `path` is no bundle, one of its files is missing, damaged or changed (it is named), or it is not
+            signed with the key.
     """
-    bundle = Bundle.open(path)
+    bundle = Bundle.open(path, key=key)
     for section, kind in _SECTIONS.items():
         if not isinstance(bundle.manifest.get(section), kind):
             raise UserError(
@@ -74,7 +83,8 @@ def _check_contract(bundle: Bundle) -> list[Check]:
     options.log_severity_level = 4
     for name, wanted in contract(bundle.model).items():
         try:
-            session = onnxruntime.InferenceSession(str(bundle.path / name), options, providers=["CPUExecutionProvider"])
+            file = graph_file(bundle.path, name.removesuffix(".onnx"))
+            session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the library raises a class of its own for each fault
             checks.append(Check(f"{name} opens", False, type(error).__name__, "opens"))
             continue
@@ -91,24 +101,21 @@ def _check_precision(bundle: Bundle) -> list[Check]:
     for name in contract(bundle.model):
         operators = bundle.manifest["operators"][name.removesuffix(".onnx")]
         wanted = operators.get(INTEGER_OPERATOR, 0)
-        graph = (bundle.path / name).read_bytes()
-        checks.append(equal(f"{name}: integer products", str(_count_operator(graph, INTEGER_OPERATOR)), str(wanted)))
+        count = operator_counter(graph_file(bundle.path, name.removesuffix(".onnx")))
+        checks.append(equal(f"{name}: integer products", str(count(INTEGER_OPERATOR)), str(wanted)))
         if claimed:  # the query projection by position is a sum with one weight a token, and stays float
-            floats = _count_operator(graph, "MatMul")
+            floats = count("MatMul")
             most = 1 if bundle.model["fusion"] == "none" else 2  # so do the fusion's gate and its weighing of matches
             checks.append(at_most(f"{name}: float products beside them", floats, most))
     return checks
 
 
-def _count_operator(model: bytes, operator: str) -> int:
-    """How many nodes of a serialized model are `operator`: the field (number 4, text), its length and its text."""
-    return model.count(bytes([4 << 3 | 2, len(operator)]) + operator.encode())
-
-
 def _check_size(bundle: Bundle) -> Check:
     sizes, files = bundle.manifest["sizes"], bundle.manifest["files"]
-    graphs = sum(files[name]["bytes"] for name in contract(bundle.model))
+    names = [graph_file(bundle.path, name.removesuffix(".onnx")).name for name in contract(bundle.model)]
+    graphs = sum(files[name]["bytes"] for name in names)
     overhead = OVERHEAD_BYTES if bundle.model["fusion"] == "none" else 2 * OVERHEAD_BYTES
+    overhead += ORT_OVERHEAD_BYTES * all(name.endswith(".ort") for name in names)
     bound = max(MAX_SIZE * sizes["weights"], sizes["weights"] + overhead)
     return at_most("size of the graphs beside their weights, bytes", graphs, int(bound))
 

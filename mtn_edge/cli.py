@@ -9,6 +9,7 @@ import traceback
 import typer
 from typer.exceptions import TyperException
 
+from export.cli import app as export_app
 from export.cli import quantize, verify
 from mtn_edge.data.cli import app as data_app
 from mtn_edge.demo import demo
@@ -31,6 +32,7 @@ app.command("doctor")(runtime_cli.doctor)
 app.add_typer(data_app, name="data")
 app.command("quantize")(quantize)
 app.command("verify")(verify)
+app.add_typer(export_app, name="export")
 app.command("train")(train)
 app.command("evaluate")(evaluate)
 app.command("profile")(profile)

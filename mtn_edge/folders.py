@@ -22,6 +22,8 @@ from mtn_edge.errors import UserError
 Kind = Literal["dataset", "checkpoint", "bundle"]
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+SIGNATURE = "manifest.sig"
+"""Of the manifest, in a signed bundle (see `runtime.signature`)."""
 _ZEROS = "0" * 64
 _MAX_MANIFEST_BYTES = 4 << 20
 
@@ -106,7 +108,7 @@ def write_manifest(folder: Path, kind: Kind, content: dict[str, Any]) -> None:
     files = {
         file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256_file(file)}
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name != MANIFEST
+        if file.is_file() and file.name not in (MANIFEST, SIGNATURE)
     }
     document = {
         "kind": kind,
@@ -216,7 +218,7 @@ def _strangers(path: Path) -> list[str]:
         listed = read_manifest(path)["files"]
     except UserError:
         return [sorted(entry.name for entry in path.iterdir())[0]]
-    ours = {*listed, MANIFEST}
+    ours = {*listed, MANIFEST, SIGNATURE}
     return sorted(
         name
         for entry in path.rglob("*")

@@ -9,12 +9,14 @@ from typing import Any
 from mtn_edge.errors import UserError
 from mtn_edge.folders import MANIFEST, check_files, read_manifest
 from mtn_edge.runtime import completions
+from mtn_edge.runtime.engine import graph_file
 from mtn_edge.runtime.lists import FOLLOWERS
 from mtn_edge.runtime.search import Decoding
+from mtn_edge.runtime.signature import check_signature, load_public_key
 
-GRAPHS = ("encode.onnx", "suggest.onnx")
-NEEDED = (*GRAPHS, "tokenizer.json", completions.FILE, FOLLOWERS, "blocklist.txt")
-"""What every bundle must hold to be run."""
+GRAPHS = ("encode", "suggest")
+NEEDED = ("tokenizer.json", completions.FILE, FOLLOWERS, "blocklist.txt")
+"""What every bundle must hold to be run, beside its graphs."""
 _SIZES = ("vocab_size", "d_model", "heads", "session_layers", "decoder_layers", "max_tokens", "max_queries")
 
 
@@ -26,12 +28,19 @@ class Bundle:
     manifest: dict[str, Any]
 
     @classmethod
-    def open(cls, path: Path) -> Bundle:
-        """Checks the manifest and size and sha256 of every file.
+    def open(cls, path: Path, *, key: Path | None = None) -> Bundle:
+        """Checks the signature when there is a `key`, the manifest, and size and sha256 of every file.
+
+        Args:
+            path: the folder.
+            key: file of the public key of whoever must have signed the bundle.
 
         Raises:
-            UserError: `path` is no bundle, is of a newer version, or a file is missing or damaged (it is named).
+            UserError: `path` is no bundle, is of a newer version, a file is missing or damaged (it is named), or it is
+                not signed with the key.
         """
+        if key is not None:
+            check_signature(path, load_public_key(key))
         manifest = read_manifest(path, "bundle")
         if not _is_model(manifest.get("model")):
             raise UserError(
@@ -40,7 +49,7 @@ class Bundle:
                 hint="make the bundle again",
             )
         check_files(path, manifest)
-        for name in NEEDED:
+        for name in (*NEEDED, *(graph_file(path, graph).name for graph in GRAPHS)):
             if name not in manifest["files"]:
                 raise UserError(f"`{path}` holds no `{name}`", code="incomplete", hint="make the bundle again")
         return cls(path.absolute(), manifest)
@@ -57,7 +66,7 @@ class Bundle:
                 code="changed",
                 hint="open it again",
             )
-        graphs = {name: entry for name, entry in self.manifest["files"].items() if name.endswith(".onnx")}
+        graphs = {name: entry for name, entry in self.manifest["files"].items() if name.endswith((".onnx", ".ort"))}
         check_files(self.path, {"files": graphs})
 
     @property

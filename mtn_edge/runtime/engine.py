@@ -99,8 +99,14 @@ def next_session(engine: Engine, state: SessionState) -> SessionState:
     return engine.append([BOS], state) if HISTORY in state else engine.start()
 
 
+def graph_file(folder: Path, name: str) -> Path:
+    """Where a graph of a bundle lies: as ONNX, or in ONNX Runtime's own format (`export mobile --ort-format`)."""
+    ort = folder / f"{name}.ort"
+    return ort if ort.is_file() else folder / f"{name}.onnx"
+
+
 class OnnxEngine:
-    """`encode.onnx` and `suggest.onnx` on ONNX Runtime's CPU provider.
+    """`encode.onnx` and `suggest.onnx`, or the same as `.ort`, on ONNX Runtime's CPU provider.
 
     Args:
         folder: where the two graphs lie.
@@ -112,9 +118,9 @@ class OnnxEngine:
         self.vocab_size: int = model["vocab_size"]
         self.max_tokens: int = model["max_tokens"]
         self.max_queries: int = model["max_queries"]
-        self._encode = _session(folder / "encode.onnx", threads)
-        self._suggest = _session(folder / "suggest.onnx", threads)
-        self._history = _session(folder / "history.onnx", threads) if model["levels"] == 3 else None
+        self._encode = _session(graph_file(folder, "encode"), threads)
+        self._suggest = _session(graph_file(folder, "suggest"), threads)
+        self._history = _session(graph_file(folder, "history"), threads) if model["levels"] == 3 else None
         self._remembers = [entry.name for entry in self._suggest.get_inputs() if entry.name.startswith("memory_")]
         graphs = [graph for graph in (self._encode, self._suggest, self._history) if graph is not None]
         self._nothing = _nothing(entry for graph in graphs for entry in graph.get_inputs())

@@ -132,7 +132,13 @@ class Suggester:
 
     @classmethod
     def open(
-        cls, path: Path, *, threads: int = 1, blocklist: Path | None = None, close_after: float | None = None
+        cls,
+        path: Path,
+        *,
+        threads: int = 1,
+        blocklist: Path | None = None,
+        close_after: float | None = None,
+        key: Path | None = None,
     ) -> Suggester:
         """Opens a bundle.
 
@@ -143,11 +149,13 @@ class Suggester:
                 suggester is open (see `WatchedBlocklist`).
             close_after: seconds without a call after which the graphs leave memory, until the next call; None keeps
                 them.
+            key: file of the public key that the bundle must be signed with; None asks for no signature.
 
         Raises:
-            UserError: it is no bundle, or one of its files is damaged; `blocklist` cannot be read.
+            UserError: it is no bundle, one of its files is damaged, or it is not signed with the key; `blocklist`
+                cannot be read.
         """
-        bundle = Bundle.open(path)
+        bundle = Bundle.open(path, key=key)
 
         def make() -> Engine:
             return OnnxEngine(bundle.path, bundle.model, threads=threads)
