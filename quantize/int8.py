@@ -23,6 +23,8 @@ from mtn_edge.errors import UserError
 
 LEVELS = 127
 """Largest absolute value of a quantized weight."""
+SMALLEST_SCALE = np.float32(np.finfo(np.float32).tiny)
+"""Below this a scale is no normal float any more and its inverse overflows."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,21 @@ def quantize_weight(name: str, weight: NDArray[np.float32]) -> Int8Weight:
     Raises:
         UserError: a value is NaN or infinite, or the whole matrix is zero (a weight that was never trained or loaded).
     """
+    require_weight(name, weight)
+    largest = np.abs(weight).max(axis=0)
+    alive = largest / LEVELS > SMALLEST_SCALE
+    scale = np.where(alive, largest / LEVELS, largest[alive].min() / LEVELS).astype(np.float32)
+    values = np.rint(weight / scale).clip(-LEVELS, LEVELS).astype(np.int8)
+    return Int8Weight(np.ascontiguousarray(values), scale)
+
+
+def require_weight(name: str, weight: NDArray[np.float32]) -> None:
+    """Refuses what cannot be quantized.
+
+    Raises:
+        ValueError: it is no matrix.
+        UserError: a value is NaN or infinite, or the whole matrix is zero (a weight that was never trained or loaded).
+    """
     if weight.ndim != 2:
         raise ValueError(f"`weight` must be a matrix, and `{name}` has {weight.ndim} dimensions")
     if not np.isfinite(weight).all():
@@ -67,16 +84,9 @@ def quantize_weight(name: str, weight: NDArray[np.float32]) -> Int8Weight:
             code="bad-weight",
             hint="train again with a smaller learning rate",
         )
-    largest = np.abs(weight).max(axis=0)
-    # Below this a scale is no normal float any more and its inverse overflows.
-    smallest_scale = np.float32(np.finfo(np.float32).tiny)
-    alive = largest / LEVELS > smallest_scale
-    if not alive.any():
+    if not np.abs(weight).max() / LEVELS > SMALLEST_SCALE:
         raise UserError(
             f"weight `{name}` is zero everywhere, so there is nothing to quantize",
             code="bad-weight",
             hint="take a checkpoint whose training has begun",
         )
-    scale = np.where(alive, largest / LEVELS, largest[alive].min() / LEVELS).astype(np.float32)
-    values = np.rint(weight / scale).clip(-LEVELS, LEVELS).astype(np.int8)
-    return Int8Weight(np.ascontiguousarray(values), scale)
