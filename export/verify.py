@@ -23,8 +23,9 @@ OVERHEAD_BYTES = 32 << 10
 """What nodes, names and small constants of both graphs may weigh beside the weights."""
 MAX_SIZE = 1.05
 """Largest size of both graphs in weights, the table counted once."""
-INTEGER_OPERATOR = "DynamicQuantizeMatMul"
-_SECTIONS = {"precision": dict, "sizes": dict, "operators": dict, "gates": list}
+INTEGER_OPERATORS = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits")
+"""Products of quantized matrices: int8, int8 with fixed ranges of the inputs, int4."""
+_SECTIONS = {"precision": dict, "quantization": dict, "sizes": dict, "operators": dict, "gates": list}
 """What the checks read in the manifest, besides what every bundle needs to run."""
 
 
@@ -85,19 +86,25 @@ def _check_contract(bundle: Bundle) -> list[Check]:
 
 
 def _check_precision(bundle: Bundle) -> list[Check]:
-    """Integer products are in the files as often as the manifest says, and are there at all when int8 is claimed."""
+    """Integer products are in the files as often as the manifest says, and no float ones when all are claimed."""
     checks = []
-    claimed = "int8" in bundle.manifest["precision"].values()
     for name in contract(bundle.model):
         operators = bundle.manifest["operators"][name.removesuffix(".onnx")]
-        wanted = operators.get(INTEGER_OPERATOR, 0)
+        wanted = sum(operators.get(operator, 0) for operator in INTEGER_OPERATORS)
         graph = (bundle.path / name).read_bytes()
-        checks.append(equal(f"{name}: integer products", str(_count_operator(graph, INTEGER_OPERATOR)), str(wanted)))
-        if claimed:  # the query projection by position is a sum with one weight a token, and stays float
-            floats = _count_operator(graph, "MatMul")
-            most = 1 if bundle.model["fusion"] == "none" else 2  # so do the fusion's gate and its weighing of matches
-            checks.append(at_most(f"{name}: float products beside them", floats, most))
+        found = sum(_count_operator(graph, operator) for operator in INTEGER_OPERATORS)
+        checks.append(equal(f"{name}: integer products", str(found), str(wanted)))
+        if _is_quantized(bundle):
+            # The query projection by position is a sum with one weight a token, and stays float; so do the fusion's
+            # gate and its weighing of matches. A mixed plan has as many as the manifest says.
+            few = 1 if bundle.model["fusion"] == "none" else 2
+            most = operators.get("MatMul", 0) if bundle.manifest["quantization"]["mixed"] else few
+            checks.append(at_most(f"{name}: float products beside them", _count_operator(graph, "MatMul"), most))
     return checks
+
+
+def _is_quantized(bundle: Bundle) -> bool:
+    return set(bundle.manifest["precision"].values()) != {"fp32"}
 
 
 def _count_operator(model: bytes, operator: str) -> int:
@@ -117,8 +124,9 @@ def _check_answers(bundle: Bundle) -> list[Check]:
     """The graphs at work: PyTorch's scores, the golden vectors, the session."""
     expected = golden.Golden.load(bundle.path / "golden.json")
     suggester = Suggester.open(bundle.path)
-    if "int8" in bundle.manifest["precision"].values():
-        checks = parity.check_scores(suggester.engine, suggester.search.constraint, expected.references)
+    if _is_quantized(bundle):
+        asked = bundle.manifest["quantization"]["asked"]
+        checks = parity.check_scores(suggester.engine, suggester.search.constraint, expected.references, asked)
     else:
         checks = parity.check_searches(suggester.engine, suggester.search.constraint, expected.references)
     checks += golden.check_vectors(suggester, expected)

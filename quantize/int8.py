@@ -28,16 +28,31 @@ SMALLEST_SCALE = np.float32(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
+class Activation:
+    """How the inputs of a product become unsigned 8-bit integers: x ~ (q - zero_point) * scale.
+
+    Attributes:
+        scale: positive.
+        zero_point: the integer that stands for zero, 0 to 255.
+    """
+
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
 class Int8Weight:
     """A quantized matrix.
 
     Attributes:
         values: int8 [i, o], each in [-127, 127].
         scale: float32 [o], positive.
+        activation: of what is multiplied by it; None when the range is taken from each input as it comes.
     """
 
     values: NDArray[np.int8]
     scale: NDArray[np.float32]
+    activation: Activation | None = None
 
     @property
     def nbytes(self) -> int:

@@ -7,19 +7,21 @@ the gate of the fusion is a few numbers: they cost next to nothing and stay floa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantize.int4 import Int4Weight, quantize_blocks
-from quantize.int8 import Int8Weight, quantize_weight
+from quantize.int8 import Activation, Int8Weight, quantize_weight
 
 Precision = Literal["int4", "int8", "fp32"]
 PRECISIONS: tuple[Precision, ...] = ("int4", "int8", "fp32")
 """From the smallest to the largest."""
-Weights = dict[str, NDArray[np.float32] | Int8Weight | Int4Weight]
+Weight = NDArray[np.float32] | Int8Weight | Int4Weight
+Weights = dict[str, Weight]
 """Tensors by name: matrices [i, o] as float32, int8 or int4, everything else float32."""
 Plan = Mapping[str, Precision]
 """The precision of each group."""
@@ -41,9 +43,9 @@ GROUPS = {
 KEPT = ("norms", "biases", "positions", "gate")
 """Groups that stay float32."""
 WIDE = ("embedding", "output")
-"""Groups that get int8 where four bits are asked for. They meet the whole vocabulary: with eight rows the int8 product is
-twice as fast as the one of blocks, and as a tied table is read by rows too, four bits would need a second operator that
-unpacks them."""
+"""Groups that get int8 where four bits are asked for. They meet the whole vocabulary: with eight rows the int8 product
+is twice as fast as the one of blocks, and as a tied table is read by rows too, four bits would need a second operator
+that unpacks them."""
 
 
 def group_of(name: str) -> str:
@@ -67,17 +69,24 @@ def group_of(name: str) -> str:
 
 
 def uniform_plan(precision: Precision) -> dict[str, Precision]:
-    """The same precision for the matrices of all groups; norms, biases and positions float32, and `WIDE` int8 at least."""
+    """The same precision for the matrices of all groups; those of `WIDE` get int8 at least, those of `KEPT` float32."""
     plan: dict[str, Precision] = dict.fromkeys(GROUPS, precision)
     if precision == "int4":
         plan |= dict.fromkeys(WIDE, "int8")
     return plan | dict.fromkeys(KEPT, "fp32")
 
 
-def apply_plan(tensors: Mapping[str, NDArray[np.float32]], plan: Plan) -> Weights:
+def apply_plan(
+    tensors: Mapping[str, NDArray[np.float32]], plan: Plan, activations: Mapping[str, Activation] | None = None
+) -> Weights:
     """`tensors` with the matrices of the groups of `plan` quantized.
 
     A matrix with a single row (the query projection by position: one weight a position) stays float32.
+
+    Args:
+        tensors: as `export.weights.graph_tensors` names them.
+        plan: the precision of each group.
+        activations: how the inputs of int8 matrices are quantized, by the matrix; None for the range of each input.
 
     Raises:
         UserError: a matrix cannot be quantized (see `require_weight`).
@@ -87,9 +96,10 @@ def apply_plan(tensors: Mapping[str, NDArray[np.float32]], plan: Plan) -> Weight
         raise ValueError(f"the groups {' and '.join(WIDE)} have no four-bit form")
     weights: Weights = {}
     for name, tensor in tensors.items():
-        match plan[group_of(name)] if is_matrix(tensor) else "fp32":
+        match plan[group_of(name)] if can_be_quantized(tensor.shape) else "fp32":
             case "int8":
-                weights[name] = quantize_weight(name, tensor)
+                weight = quantize_weight(name, tensor)
+                weights[name] = weight if activations is None else replace(weight, activation=activations[name])
             case "int4":
                 weights[name] = quantize_blocks(name, tensor)
             case _:
@@ -114,13 +124,20 @@ def bytes_of(weights: Weights) -> dict[str, int]:
     return total
 
 
-def kind_of(weight: NDArray[np.float32] | Int8Weight | Int4Weight) -> Precision:
+def kind_of(weight: Weight) -> Precision:
     """The precision of one tensor."""
     if isinstance(weight, Int4Weight):
         return "int4"
     return "int8" if isinstance(weight, Int8Weight) else "fp32"
 
 
-def is_matrix(tensor: NDArray[np.float32]) -> bool:
-    """Whether `tensor` can be quantized: it has more than one row."""
-    return tensor.ndim == 2 and tensor.shape[0] > 1
+def shape_of(weight: Weight) -> tuple[int, ...]:
+    """The shape of a tensor, whatever it is stored as."""
+    if isinstance(weight, Int4Weight):
+        return weight.inputs, len(weight.scale)
+    return weight.values.shape if isinstance(weight, Int8Weight) else weight.shape
+
+
+def can_be_quantized(shape: Sequence[int]) -> bool:
+    """Whether a tensor of this shape can be: it is a matrix of more than one row."""
+    return len(shape) == 2 and shape[0] > 1
