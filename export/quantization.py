@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,6 +12,7 @@ from export.graphs import Graphs
 from export.guards import check_quantization, count_products
 from export.held_out import Pair
 from export.mixing import Lowering, choose_plan
+from export.ranges import find_ranges
 from export.sessions import batches_of, read_sessions
 from mtn_edge.console import say
 from mtn_edge.data.batches import Batch
@@ -22,6 +23,7 @@ from mtn_edge.models.fusion import Sources
 from mtn_edge.runtime.engine import Engine
 from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.training.checkpoint import Checkpoint
+from quantize.int8 import Activation
 from quantize.plan import Precision, uniform_plan
 
 Method = Literal["dynamic", "static", "qat"]
@@ -90,10 +92,19 @@ def quantize_checkpoint(
             hint="name one with --data",
         )
     valid = _valid(data, checkpoint) if data is not None else None
-    model, activations = checkpoint.model, None
+    model = checkpoint.model
+    activations: Mapping[str, Activation] | None = None
     about: dict[str, Any] = {}
     if asked.method == "qat" and data is not None:
         model, about = _train(checkpoint, data, scratch, seed)
+    if asked.method == "static" and data is not None:
+        if valid is None:
+            raise UserError(
+                f"`{data.path}` has no validation sessions, and --method static compares its calibrators on them",
+                code="no-sessions",
+                hint="prepare a larger log, or take --method dynamic",
+            )
+        activations, about = find_ranges(checkpoint, data, valid)
     lowering = Lowering(model, checkpoint.config.model, sources, activations)
     mixing = choose_plan(
         lowering,

@@ -55,9 +55,9 @@ def simulated(
     for name, module in other.named_modules():
         tensor_name = graph_name(f"{name}.weight", config)
         if isinstance(module, nn.Linear) and plan[group_of(tensor_name)] == "int8":
-            module.register_forward_pre_hook(_before(None if activations is None else activations[tensor_name]))
+            module.register_forward_pre_hook(_before((activations or {}).get(tensor_name)))
     if plan["embedding"] == "int8" and not isinstance(other, TailLSTM):
-        given = None if activations is None else _for_network(activations[TABLE], config)
+        given = _for_network(activations[TABLE], config) if activations else None
         object.__setattr__(other, "logits", MethodType(_tied(given), other))
     return other
 

@@ -86,7 +86,8 @@ def apply_plan(
     Args:
         tensors: as `export.weights.graph_tensors` names them.
         plan: the precision of each group.
-        activations: how the inputs of int8 matrices are quantized, by the matrix; None for the range of each input.
+        activations: how the inputs of int8 matrices are quantized, by the matrix; inputs of those that are not named
+            have the range of each as it comes.
 
     Raises:
         UserError: a matrix cannot be quantized (see `require_weight`).
@@ -99,7 +100,7 @@ def apply_plan(
         match plan[group_of(name)] if can_be_quantized(tensor.shape) else "fp32":
             case "int8":
                 weight = quantize_weight(name, tensor)
-                weights[name] = weight if activations is None else replace(weight, activation=activations[name])
+                weights[name] = weight if activations is None else replace(weight, activation=activations.get(name))
             case "int4":
                 weights[name] = quantize_blocks(name, tensor)
             case _:
