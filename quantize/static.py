@@ -27,7 +27,7 @@ BINS = 2048
 """Bins of a histogram."""
 OUTLIERS = 1e-4
 """Part of the values that `percentile` leaves outside, half of it on each side."""
-PARTS = tuple(np.linspace(0.2, 1.0, 33).tolist())
+PARTS = tuple(np.geomspace(0.05, 1.0, 45).tolist())
 """Parts of either side of the range that `mse` tries."""
 Take = Callable[[str, Tensor], None]
 """Takes the inputs [..., i] of the product of that name."""

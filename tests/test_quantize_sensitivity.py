@@ -174,9 +174,7 @@ def test_the_drop_is_measured_on_the_graphs(tiny_checkpoint, wide_dataset, tmp_p
 
 
 def test_too_few_pairs_are_refused(tiny_checkpoint, tiny_dataset, tmp_path):
-    with pytest.raises(
-        UserError, match=r"on 50 validation sessions at least, and `--data` has 37; prepare a wide_dataset"
-    ):
+    with pytest.raises(UserError, match=r"on 50 validation sessions at least, and `--data` has 37; prepare a larger"):
         write_bundle(
             tiny_checkpoint, tmp_path / "out", precision="int8", max_drop=0.1, dataset=tiny_dataset, force=False, seed=1
         )
