@@ -55,7 +55,7 @@ def test_calibrators_on_a_known_distribution():
     assert minmax(observer)[1] == 60
     low, high = percentile(observer)
     assert (low, high) == pytest.approx((-3.89, 3.89), abs=0.2)
-    # Where the clipped outlier and the steps of all the others weigh the same: (60 - h) / n = (h + 4) / (255 ** 2 * 12).
+    # The clipped outlier and the steps of all others weigh the same: (60 - h) / n = (h + 4) / (255 ** 2 * 12).
     assert least_squares(observer)[1] == pytest.approx(46.9, rel=0.08)
 
     def error(bounds: tuple[float, float]) -> float:
