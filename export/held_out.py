@@ -19,7 +19,7 @@ MAX_MRR_DROP = 0.02
 """Largest loss of mean reciprocal rank."""
 MAX_NATS = 0.02
 """Largest rise of the loss of a token, in nats."""
-WIDER = 5.0
+WIDER = 4.0
 """By how much the three are wider for four-bit weights, which are offered for their size and not for their quality."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

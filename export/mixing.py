@@ -118,6 +118,7 @@ def choose_plan(
         GateError: nothing that is quantized keeps within the drop; the sentence has the best that was found.
     """
     plan = uniform_plan(precision)
+    drop_of = _drop_measure(lowering, pairs, open_suggester, fp32) if max_drop is not None else None
     if batches is None:
         return Mixing(plan)
     config = lowering.config
@@ -127,7 +128,6 @@ def choose_plan(
     def kl_of(each: Plan) -> float:
         return mean_kl(reference, simulated(lowering.model, config, each, lowering.activations), batches)
 
-    drop_of = _drop_measure(lowering, pairs, open_suggester, fp32) if max_drop is not None else None
     effects = []
     for group, kind in asked.items():
         say(f"quantizing {group.replace('_', ' ')} alone")
@@ -139,7 +139,7 @@ def choose_plan(
     best, tried = mixed_plan(effects, drop_of, max_drop)
     if best is None:
         raise _no_plan(tried, max_drop)
-    return Mixing(best.plan, effects, tried, best.drop, kl_of(best.plan))
+    return Mixing(plan | {group: best.plan[group] for group in asked}, effects, tried, best.drop, kl_of(best.plan))
 
 
 def _drop_measure(
@@ -159,9 +159,14 @@ def _drop_measure(
             hint="train longer, or leave `--max-drop` out",
         )
 
+    known: dict[str, float] = {}
+
     def measure(plan: Plan) -> float:
-        suggester = open_suggester(lowering.engine(lowering.graphs(plan)))
-        return (wanted - mean_reciprocal_rank(suggester, pairs)) / wanted
+        key = str(_asked_only(plan))
+        if key not in known:
+            suggester = open_suggester(lowering.engine(lowering.graphs(plan)))
+            known[key] = (wanted - mean_reciprocal_rank(suggester, pairs)) / wanted
+        return known[key]
 
     return measure
 

@@ -28,9 +28,9 @@ from mtn_edge.training.module import mean_loss
 from mtn_edge.training.run import train_model
 from quantize.fake import fake_activation, fake_weight
 
-EPOCHS = 2
+EPOCHS = 1
 """Passes over the training sessions."""
-RATE = 0.1
+RATE = 0.03
 """Peak of the learning rate beside that of the training before."""
 WARMUP = 20
 """Steps of the warm-up."""

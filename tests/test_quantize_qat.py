@@ -96,7 +96,6 @@ def test_a_dataset_of_another_tokenizer_is_refused(tiny_checkpoint, wide_dataset
 
 @pytest.mark.parametrize("better", [True, False])
 def test_a_bundle_is_trained_for_int8(better, tiny_checkpoint, tiny_dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(qat, "EPOCHS", 1)
     if not better:
         monkeypatch.setattr(qat, "_loss", lambda *_: 0.0)
     manifest = write_bundle(
