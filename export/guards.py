@@ -63,10 +63,11 @@ def _check_numbers(weights: Weights) -> list[Check]:
 
 def _check_products(graphs: Graphs, plan: Plan) -> list[Check]:
     """Every matrix of a group is multiplied in the precision asked for the group, and in no other way."""
+    only_read = {"embedding.weight"} if "scores.weight" in graphs.weights else set()  # no tied table
     asked = {
         name: plan[group_of(name)]
         for name, weight in graphs.weights.items()
-        if plan[group_of(name)] != "fp32" and can_be_quantized(shape_of(weight))
+        if plan[group_of(name)] != "fp32" and can_be_quantized(shape_of(weight)) and name not in only_read
     }
     found: dict[str, set[str]] = {}
     for operator, tensor in _products(graphs):

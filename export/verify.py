@@ -21,6 +21,8 @@ ORT_RANGE = ((1, 26), (1, 29))
 """Oldest ONNX Runtime that runs bundles, and the first that does not (it reports usage home)."""
 OVERHEAD_BYTES = 32 << 10
 """What nodes, names and small constants of both graphs may weigh beside the weights."""
+PRODUCT_BYTES = 512
+"""The same for each product that has nodes and constants beside its one node and its matrix."""
 MAX_SIZE = 1.05
 """Largest size of both graphs in weights, the table counted once."""
 INTEGER_OPERATORS = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits")
@@ -116,6 +118,8 @@ def _check_size(bundle: Bundle) -> Check:
     sizes, files = bundle.manifest["sizes"], bundle.manifest["files"]
     graphs = sum(files[name]["bytes"] for name in contract(bundle.model))
     overhead = OVERHEAD_BYTES if bundle.model["fusion"] == "none" else 2 * OVERHEAD_BYTES
+    counts = bundle.manifest["operators"].values()
+    overhead += PRODUCT_BYTES * sum(count.get(operator, 0) for count in counts for operator in INTEGER_OPERATORS[1:])
     bound = max(MAX_SIZE * sizes["weights"], sizes["weights"] + overhead)
     return at_most("size of the graphs beside their weights, bytes", graphs, int(bound))
 

@@ -1,5 +1,6 @@
 """Sabotage: what is quantized wrongly, and still answers, never becomes a bundle."""
 
+import copy
 import dataclasses
 import sys
 from collections.abc import Callable
@@ -107,9 +108,8 @@ def test_a_group_that_stays_float_is_refused(
     def forgetful(self: graph_layers.Layers, x: str, name: str) -> str:
         weight = self.weights[f"{name}.weight"]
         if group_of(f"{name}.weight") == "session_encoder" and not isinstance(weight, np.ndarray):
-            self = graph_layers.Layers(
-                self.graph, {**self.weights, f"{name}.weight": weight.dequantize()}, heads=1, norm=self.norm
-            )
+            self = copy.copy(self)
+            self.weights = {**self.weights, f"{name}.weight": weight.dequantize()}
         return product(self, x, name)
 
     monkeypatch.setattr(graph_layers.Layers, "product", forgetful)
