@@ -22,6 +22,8 @@ from quantize.plan import Plan, Weights, can_be_quantized, group_of, shape_of
 INTEGER_OPERATORS = {"DynamicQuantizeMatMul": "int8", "MatMulIntegerToFloat": "int8", "MatMulNBits": "int4"}
 """Operators that multiply by a quantized matrix, and its precision."""
 _FLOAT = "MatMul"
+_TABLE_TYPES = (onnx.TensorProto.INT8, onnx.TensorProto.FLOAT)
+"""What a copy of the table can be made of; codes of four bits are unsigned bytes."""
 
 
 class Product(NamedTuple):
@@ -85,7 +87,7 @@ def _check_table(graphs: Graphs) -> Check:
         if not isinstance(weight, Int4Weight)
     )
     stored = sum(
-        int(np.prod(tensor.dims)) == size
+        tensor.data_type in _TABLE_TYPES and int(np.prod(tensor.dims)) == size
         for model in graphs.models.values()
         for tensor in _initializers(model.graph).values()
     )
