@@ -197,7 +197,9 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
         work.checks += parity.check_scores(engine, reference.search.constraint, references, precision)
     suggester = work.suggester(engine)
     decoding = _calibrate(work, suggester, samples.get("valid", []))
-    quality = _compare(work, reference, exact, suggester, samples)
+    say(f"measuring on {sum(map(len, samples.values())):,} held-out pairs")
+    quality, near = held_out.compare(precision, suggester, reference, exact, samples)
+    work.checks += near
     shipped = work.shipped(engine, decoding)
     vectors = _write_golden(work, reference, shipped, references, samples)
     sizes = _sizes(work, fp32, graphs, mixed=quantization is None or quantization["mixed"])
@@ -294,40 +296,6 @@ def _samples(work: _Work, reference: Suggester) -> dict[str, list[held_out.Pair]
     return {split: pairs for split, pairs in samples.items() if pairs} or {
         "model": held_out.own_pairs(reference, OWN_PAIRS, work.seed)
     }
-
-
-def _compare(
-    work: _Work,
-    reference: Suggester,
-    exact: Suggester,
-    suggester: Suggester,
-    samples: dict[str, list[held_out.Pair]],
-) -> dict[str, Any]:
-    """Measures the precisions on all samples; the gate looks at the first.
-
-    Args:
-        work: the work.
-        reference: the checkpoint in float32.
-        exact: the weights that were quantized, in float32: those of the checkpoint, unless it was trained on.
-        suggester: the bundle.
-        samples: pairs by where they come from.
-    """
-    say(f"measuring on {sum(map(len, samples.values())):,} held-out pairs")
-    precision, quality = work.asked.precision, {}
-    for number, (source, pairs) in enumerate(samples.items()):
-        measured = {"fp32": held_out.measure(reference, pairs)}
-        if exact is not reference:
-            measured["fp32_trained"] = held_out.measure(exact, pairs)
-        if precision != "fp32":
-            measured[precision] = held_out.measure(suggester, pairs)
-        quality[source] = {"pairs": len(pairs)} | {
-            name: {f"mrr@{held_out.LIST}": round(q.mrr, 4), "nats_per_token": round(q.nats, 4)}
-            for name, q in measured.items()
-        }
-        if number == 0 and precision != "fp32":
-            near = replace(measured["fp32"], first=measured.get("fp32_trained", measured["fp32"]).first)
-            work.checks += held_out.check_precision(near, measured[precision], precision)
-    return quality
 
 
 def _write_golden(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -88,6 +89,41 @@ def measure(suggester: Suggester, pairs: Sequence[Pair]) -> Quality:
 def mean_reciprocal_rank(suggester: Suggester, pairs: Sequence[Pair]) -> float:
     """MRR of the next query, something of it typed, among `LIST` suggestions."""
     return float(np.mean([_rank_and_first(suggester.session(pair.session), pair)[0] for pair in pairs]))
+
+
+def compare(
+    precision: Precision,
+    suggester: Suggester,
+    reference: Suggester,
+    exact: Suggester,
+    samples: Mapping[str, Sequence[Pair]],
+) -> tuple[dict[str, Any], list[Check]]:
+    """Measures what a precision changes.
+
+    Args:
+        precision: of `suggester`.
+        suggester: what was made.
+        reference: the checkpoint in float32.
+        exact: the weights that were quantized, in float32: those of the checkpoint, unless it was trained on.
+        samples: pairs by where they come from.
+
+    Returns:
+        Figures of each sample for the manifest, and the gate, which looks at the first sample.
+    """
+    quality: dict[str, Any] = {}
+    checks: list[Check] = []
+    for source, pairs in samples.items():
+        measured = {"fp32": measure(reference, pairs)}
+        if exact is not reference:
+            measured["fp32_trained"] = measure(exact, pairs)
+        if precision != "fp32":
+            measured[precision] = measure(suggester, pairs)
+            near = replace(measured["fp32"], first=measured.get("fp32_trained", measured["fp32"]).first)
+            checks = checks or check_precision(near, measured[precision], precision)
+        quality[source] = {"pairs": len(pairs)} | {
+            name: {f"mrr@{LIST}": round(q.mrr, 4), "nats_per_token": round(q.nats, 4)} for name, q in measured.items()
+        }
+    return quality, checks
 
 
 def check_precision(fp32: Quality, found: Quality, precision: Precision) -> list[Check]:
