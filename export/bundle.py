@@ -1,7 +1,8 @@
 """From a checkpoint to a bundle that has proved itself: lowered, compared at every border, verified, then published.
 
-The float32 graphs are always built first: they must equal PyTorch. The int8 graphs must be close to the float32 ones
-on held-out sessions, and must still read the session. Whatever fails, nothing is written.
+The float32 graphs are always built first: they must equal PyTorch. Quantized graphs must be close to the float32 ones
+on held-out sessions, must hold what was asked for (`export.guards`), and must still read the session. Whatever fails,
+nothing is written.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 from export import calibrate, card, golden, held_out, parity
 from export.checks import Check, at_most, require
 from export.graph_builder import IR_VERSION, OPSET
-from export.graphs import Graphs, build_graphs
+from export.graphs import Graphs
+from export.mixing import DROP_PAIRS, Lowering
+from export.quantization import Asked, Method, quantize_checkpoint
 from export.recount import sources_for
 from export.verify import OVERHEAD_BYTES, verify_bundle
 from mtn_edge import folders
@@ -52,7 +55,7 @@ OWN_PAIRS = 60
 GOLDEN_PAIRS = 24
 """Of these, in `golden.json`: those with a session first."""
 MAX_RATIO = 0.30
-"""Largest size of the int8 graphs in float32 ones, norms, biases and positions aside, which stay float32."""
+"""Largest size of quantized graphs in float32 ones, norms, biases and positions aside, which stay float32."""
 
 
 @dataclass
@@ -62,7 +65,7 @@ class _Work:
     checkpoint: Checkpoint
     dataset: Dataset | None
     folder: Path
-    precision: Precision
+    asked: Asked
     blocklist: str
     """The text of the bundle's `blocklist.txt`."""
     denied: Blocklist
@@ -106,6 +109,8 @@ def write_bundle(
     out: Path,
     *,
     precision: Precision,
+    method: Method = "dynamic",
+    max_drop: float | None = None,
     dataset: Path | None,
     ngram_from: Path | None = None,
     blocklist: Path | None = None,
@@ -119,8 +124,11 @@ def write_bundle(
         checkpoint_path: folder of a checkpoint.
         out: folder to write.
         precision: of all matrices.
-        dataset: folder of a dataset, for held-out sessions and popular completions. Without it, int8 is compared on
-            sessions that the model writes itself, and the list of completions is empty.
+        method: of int8, see `Asked`.
+        max_drop: largest loss of MRR, see `Asked`.
+        dataset: folder of a dataset, for held-out sessions and popular completions, for ranges and for training.
+            Without it, precisions are compared on sessions that the model writes itself, and the list of completions
+            is empty.
         ngram_from: folder of a dataset whose training queries the n-gram is counted from anew.
         blocklist: file of words and phrases that the bundle never suggests.
         hash_blocklist: keep hashes of them in the bundle, which nobody reads by the way.
@@ -132,8 +140,9 @@ def write_bundle(
 
     Raises:
         UserError: a folder is missing, damaged, of another kind; `out` exists; a weight cannot be quantized; the block
-            list cannot be read.
-        GateError: the graphs differ from PyTorch, int8 from float32, or the bundle does not pass `verify`.
+            list cannot be read; the method has no data, or too little, or does not suit the network.
+        GateError: the graphs differ from PyTorch, quantized ones from float32 or from what was asked; no plan keeps
+            within `max_drop`; the bundle does not pass `verify`.
     """
     from mtn_edge.data.dataset import Dataset
     from mtn_edge.training.checkpoint import load_checkpoint
@@ -146,9 +155,8 @@ def write_bundle(
     asked = Dataset.open(ngram_from) if ngram_from is not None else None
     sources, counted = sources_for(checkpoint, asked, opened, denied)
     with folders.new_folder(out, "bundle", force=force) as folder:
-        work = _Work(
-            checkpoint, opened, folder, precision, text, denied, sources, counted, _lists(opened, denied), seed
-        )
+        wanted = Asked(precision=precision, method=method, max_drop=max_drop)
+        work = _Work(checkpoint, opened, folder, wanted, text, denied, sources, counted, _lists(opened, denied), seed)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # inside: a killed run leaves one folder, not two
             content = _fill(work, Path(scratch))
         folders.write_manifest(folder, "bundle", content)
@@ -159,35 +167,53 @@ def write_bundle(
 
 def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
     """Writes every file but the manifest, whose content it returns."""
-    state = {name: tensor.numpy() for name, tensor in work.checkpoint.model.state_dict().items()}
-    fp32 = build_graphs(state, work.model, uniform_plan("fp32"), work.sources)
-    fp32.save(scratch)
-    fp32_engine = OnnxEngine(scratch, asdict(work.model))
-    references = _check_against_pytorch(work, fp32_engine)
-
-    if work.precision == "fp32":
-        graphs, engine = fp32, fp32_engine
-        graphs.save(work.folder)
-    else:
-        graphs = build_graphs(state, work.model, uniform_plan(work.precision), work.sources)
-        graphs.save(work.folder)
-        engine = OnnxEngine(work.folder, asdict(work.model))
-        work.checks += parity.check_scores(engine, work.suggester(engine).search.constraint, references)
-    reference, suggester = work.suggester(fp32_engine), work.suggester(engine)
+    precision = work.asked.precision
+    fp32, engine = _lower(work)
+    references = _check_against_pytorch(work, engine)
+    reference = exact = work.suggester(engine)
     samples = _samples(work, reference)
+
+    graphs, quantization = fp32, None
+    if precision != "fp32":
+        graphs, model, quantization, checks = quantize_checkpoint(
+            work.checkpoint,
+            work.sources,
+            work.asked,
+            data=work.dataset,
+            fp32=fp32,
+            reference=reference,
+            open_suggester=work.suggester,
+            pairs=_drop_pairs(work),
+            scratch=scratch,
+            seed=work.seed,
+        )
+        work.checks += checks
+        require(work.checks, f"the {precision} graphs do not hold what was asked for")
+        if model is not work.checkpoint.model:  # its float32 graphs are what the quantized ones must be close to
+            work = replace(work, checkpoint=replace(work.checkpoint, model=model))
+            exact = work.suggester(_lower(work)[1])
+            references = _check_against_pytorch(work, exact.engine)
+    graphs.save(work.folder)
+    if precision != "fp32":
+        engine = OnnxEngine(work.folder, asdict(work.model))
+        work.checks += parity.check_scores(engine, reference.search.constraint, references, precision)
+    suggester = work.suggester(engine)
     decoding = _calibrate(work, suggester, samples.get("valid", []))
-    quality = _compare(work, reference, suggester, samples)
+    say(f"measuring on {sum(map(len, samples.values())):,} held-out pairs")
+    quality, near = held_out.compare(precision, suggester, reference, exact, samples)
+    work.checks += near
     shipped = work.shipped(engine, decoding)
     vectors = _write_golden(work, reference, shipped, references)
-    sizes = _sizes(work, fp32, graphs)
+    sizes = _sizes(work, fp32, graphs, mixed=quantization is None or quantization["mixed"])
     _write_lists(work)
     (work.folder / "required_operators.config").write_text(graphs.required_operators(), encoding="utf-8")
-    require(work.checks, f"the {work.precision} graphs are not good enough to keep")
+    require(work.checks, f"the {precision} graphs are not good enough to keep")
 
     content = {
         "model": asdict(work.model),
         "decoding": asdict(decoding),
         "precision": graphs.precision,
+        "quantization": quantization or {"asked": "fp32", "mixed": False},
         "opset": OPSET,
         "ir_version": IR_VERSION,
         "versions": {name: version(name) for name in ("onnx", "onnxruntime", "torch", "numpy", "tokenizers")},
@@ -204,7 +230,21 @@ def _fill(work: _Work, scratch: Path) -> dict[str, Any]:
     return content
 
 
-def _check_against_pytorch(work: _Work, engine: OnnxEngine) -> list[parity.Reference]:
+def _lower(work: _Work) -> tuple[Graphs, OnnxEngine]:
+    """The float32 graphs."""
+    lowering = Lowering(work.checkpoint.model, work.model, work.sources, None)
+    graphs = lowering.graphs(uniform_plan("fp32"))
+    return graphs, lowering.engine(graphs)
+
+
+def _drop_pairs(work: _Work) -> list[held_out.Pair]:
+    """Validation pairs for a drop of MRR; the first of them are those of the other measurements."""
+    if work.dataset is None or work.asked.max_drop is None:
+        return []
+    return held_out.dataset_pairs(work.dataset.sessions("valid"), DROP_PAIRS, work.seed)
+
+
+def _check_against_pytorch(work: _Work, engine: Engine) -> list[parity.Reference]:
     from mtn_edge.decoding.torch_engine import TorchEngine
 
     say("comparing the graphs with PyTorch")
@@ -260,24 +300,6 @@ def _samples(work: _Work, reference: Suggester) -> dict[str, list[held_out.Pair]
     }
 
 
-def _compare(
-    work: _Work, reference: Suggester, suggester: Suggester, samples: dict[str, list[held_out.Pair]]
-) -> dict[str, Any]:
-    """Measures both precisions on all samples; the gate looks at the first."""
-    say(f"measuring on {sum(map(len, samples.values())):,} held-out pairs")
-    quality: dict[str, Any] = {}
-    for number, (source, pairs) in enumerate(samples.items()):
-        fp32 = held_out.measure(reference, pairs)
-        measured = {"fp32": fp32} | ({"int8": held_out.measure(suggester, pairs)} if work.precision == "int8" else {})
-        quality[source] = {"pairs": len(pairs)} | {
-            name: {f"mrr@{held_out.LIST}": round(q.mrr, 4), "nats_per_token": round(q.nats, 4)}
-            for name, q in measured.items()
-        }
-        if number == 0 and work.precision == "int8":
-            work.checks += held_out.check_int8(fp32, measured["int8"])
-    return quality
-
-
 def _write_golden(
     work: _Work,
     reference: Suggester,
@@ -290,7 +312,7 @@ def _write_golden(
     the house with the bundle.
     """
     pairs = held_out.own_pairs(suggester, GOLDEN_PAIRS, work.seed)
-    tolerance = golden.TOLERANCE[work.precision]
+    tolerance = golden.TOLERANCE[work.asked.precision]
     vectors = golden.make_vectors(suggester, pairs, tolerance=tolerance)
     asked = [(list(pair.session), pair.query) for pair in pairs if pair.session]
     effect = golden.session_effect(reference, asked)
@@ -317,17 +339,17 @@ def _write_lists(work: _Work) -> None:
     (work.folder / "blocklist.txt").write_text(work.blocklist, encoding="utf-8")
 
 
-def _sizes(work: _Work, fp32: Graphs, graphs: Graphs) -> dict[str, int]:
+def _sizes(work: _Work, fp32: Graphs, graphs: Graphs, *, mixed: bool) -> dict[str, int]:
     sizes = {
         "graphs": _bytes(graphs),
         "graphs_fp32": _bytes(fp32),
         "weights": graphs.weight_bytes,
     }
-    if work.precision == "int8":
+    if not mixed:
         kept = sum(weight.nbytes for name, weight in graphs.weights.items() if group_of(name) in KEPT)
         kept += graphs.ngram.nbytes if graphs.ngram is not None else 0  # the same in both
         bound = kept + int(MAX_RATIO * (sizes["graphs_fp32"] - kept)) + OVERHEAD_BYTES
-        work.checks.append(at_most("size of the int8 graphs beside the fp32 ones, bytes", sizes["graphs"], bound))
+        work.checks.append(at_most("size of the quantized graphs beside the fp32 ones, bytes", sizes["graphs"], bound))
     return sizes
 
 

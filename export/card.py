@@ -21,6 +21,7 @@ def model_card(content: dict[str, Any], min_users: int | None) -> str:
                 _what(content),
                 "## Data and privacy\n\n" + _data(content, min_users),
                 "## Size\n\n" + _size(content),
+                "## Quantization\n\n" + _quantization(content["quantization"]),
                 "## Quality\n\n" + _quality(content["quality"]),
                 "## Gates\n\n" + _gates(content["gates"]),
                 "## Limits\n\n" + _limits(content),
@@ -122,9 +123,9 @@ def _quality(quality: dict[str, Any]) -> str:
     for source, entry in quality.items():
         name = "the model's own sessions" if source == "model" else f"{source} split"
         lines += [
-            f"| {name} | {entry['pairs']} | {precision} | {entry[precision][f'mrr@{LIST}']} "
+            f"| {name} | {entry['pairs']} | {_PRECISIONS[precision]} | {entry[precision][f'mrr@{LIST}']} "
             f"| {entry[precision]['nats_per_token']} |"
-            for precision in ("fp32", "int8")
+            for precision in _PRECISIONS
             if precision in entry
         ]
     note = (
@@ -132,6 +133,31 @@ def _quality(quality: dict[str, Any]) -> str:
         "next query typed at random. `mtn-edge evaluate` measures the whole bundle."
     )
     return "\n".join(lines) + "\n\n" + note
+
+
+_PRECISIONS = {"fp32": "fp32", "fp32_trained": "fp32 after training for int8", "int8": "int8", "int4": "int4"}
+"""What quality is given for, and how it is called."""
+
+
+def _quantization(quantization: dict[str, Any]) -> str:
+    if quantization["asked"] == "fp32":
+        return "None: all weights are float32."
+    words = [f"Asked: {quantization['asked']}, method {quantization['method']}."]
+    if quantization["max_drop"] is not None:
+        drop, most = quantization["mrr_drop"], quantization["max_drop"]
+        words.append(f"At most {most:.2%} of MRR may be lost on validation pairs, and {drop:.2%} is.")
+    if quantization["kl"] is not None:
+        words.append(f"KL to float32: {quantization['kl']:g} nats a token.")
+    lines = [
+        "| group | precision | bytes | of float32 | KL of it alone | MRR loss of it alone | products |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for group, entry in quantization["groups"].items():
+        kl, loss = ("-" if entry[key] is None else f"{entry[key]:g}" for key in ("kl", "mrr_loss"))
+        products = ", ".join(f"{count} {operator}" for operator, count in entry["products"].items()) or "-"
+        sizes = f"{entry['bytes']:,} | {entry['bytes_fp32']:,}"
+        lines.append(f"| {group} | {entry['precision']} | {sizes} | {kl} | {loss} | {products} |")
+    return " ".join(words) + "\n\n" + "\n".join(lines)
 
 
 def _gates(gates: list[dict[str, Any]]) -> str:
@@ -147,9 +173,9 @@ def _limits(content: dict[str, Any]) -> str:
         f"- a suggestion has at most {tokens} tokens; longer typed text gets popular completions only",
         "- suggestions are what the log's users typed: its languages, its errors, its bias",
     ]
-    if "int8" in content["precision"].values():
+    if set(content["precision"].values()) != {"fp32"}:
         lines.append(
-            "- int8 products of x86 processors with AVX2 and without VNNI may saturate; `mtn-edge verify` on such a "
+            "- integer products of x86 processors with AVX2 and without VNNI may saturate; `mtn-edge verify` on such a "
             "device tells"
         )
     return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,7 +18,22 @@ def quantize(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="What `train` wrote.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="BUNDLE", help="The new bundle.")],
     int8: Annotated[bool, typer.Option("--int8", help="8-bit weights, activations quantized as they come.")] = False,
+    int4: Annotated[bool, typer.Option("--int4", help="4-bit weights in blocks of 32, the table in 8 bits.")] = False,
     fp32: Annotated[bool, typer.Option("--fp32", help="32-bit weights, equal to PyTorch.")] = False,
+    method: Annotated[
+        Literal["dynamic", "static", "qat"] | None,
+        typer.Option(
+            help="Of --int8: activations quantized as they come, by ranges found on --data, or trained for on --data.",
+            show_default="dynamic",
+        ),
+    ] = None,
+    max_drop: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest share of MRR that may be lost on --data's validation split; dear groups stay larger.",
+            show_default=False,
+        ),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -51,8 +66,17 @@ def quantize(
     verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
 ) -> None:
     """Make a bundle from a checkpoint: graphs for ONNX Runtime that are compared with PyTorch before they are kept."""
-    if int8 == fp32:
-        raise typer.BadParameter("give one of --int8 and --fp32")
+    if int8 + int4 + fp32 != 1:
+        raise typer.BadParameter("give one of --int8, --int4 and --fp32")
+    if method is not None and not int8:
+        raise typer.BadParameter(f"--method {method} goes with --int8")
+    if max_drop is not None and fp32:
+        raise typer.BadParameter("--max-drop goes with --int8 or --int4")
+    if max_drop is not None and not 0 <= max_drop < 1:
+        raise typer.BadParameter(f"--max-drop is {max_drop:g}, and it must be at least 0 and below 1")
+    for flag, needs in (("--max-drop", max_drop is not None), (f"--method {method}", method in ("static", "qat"))):
+        if needs and data is None:
+            raise typer.BadParameter(f"{flag} needs --data")
     if hash_blocklist and blocklist is None:
         raise typer.BadParameter("--hash-blocklist needs --blocklist")
     for package in ("torch", "onnx", "safetensors"):
@@ -63,7 +87,9 @@ def quantize(
     manifest = write_bundle(
         checkpoint,
         output,
-        precision="int8" if int8 else "fp32",
+        precision="int8" if int8 else "int4" if int4 else "fp32",
+        method=method or "dynamic",
+        max_drop=max_drop,
         dataset=data,
         ngram_from=ngram_from,
         blocklist=blocklist,
@@ -75,7 +101,7 @@ def quantize(
     document = {
         "bundle": str(output),
         "bytes": total,
-        **{name: manifest[name] for name in ("precision", "sizes", "quality", "gates")},
+        **{name: manifest[name] for name in ("precision", "quantization", "sizes", "quality", "gates")},
     }
     held = f"{len(manifest['gates'])} gates held"
     emit(document, as_json=as_json, words=f"{output}: {total / 1e6:.2f} MB, {held}; see {output / 'MODEL_CARD.md'}")

@@ -24,7 +24,7 @@ from mtn_edge.text import normalize_prefix
 from mtn_edge.tokenizer import EOS
 
 FORMAT_VERSION = 1
-TOLERANCE = {"fp32": 1e-3, "int8": 0.25}
+TOLERANCE = {"fp32": 1e-3, "int8": 0.25, "int4": 0.25}
 """How far a suggestion's score may lie from the expected one, in nats: kernels of other processors round otherwise."""
 KEPT_EFFECT = 0.5
 """Share of the float32 graphs' session effect that must be left."""

@@ -18,7 +18,8 @@ from export.weights import graph_tensors
 from mtn_edge.config import ModelConfig
 from mtn_edge.models.fusion import Sources
 from mtn_edge.ngram.model import NGram
-from quantize.plan import Precision, Weights, apply_plan, precision_of
+from quantize.int8 import Activation
+from quantize.plan import Plan, Precision, Weights, apply_plan, precision_of
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ class Graphs:
 def build_graphs(
     state: Mapping[str, NDArray[np.float32]],
     config: ModelConfig,
-    plan: Mapping[str, Precision],
+    plan: Plan,
     sources: Sources | None = None,
+    activations: Mapping[str, Activation] | None = None,
 ) -> Graphs:
     """Lowers a model.
 
@@ -83,13 +85,14 @@ def build_graphs(
         config: the model they belong to.
         plan: precision of each tensor group, see `quantize.plan.uniform_plan`.
         sources: what the model is mixed with.
+        activations: how inputs of int8 matrices are quantized, by the matrix; None for the range of each input.
 
     Raises:
         UserError: a weight holds NaN or cannot be quantized.
     """
     gate = sources.gate.state_dict() if sources is not None else {}
     tensors = {**state, **{f"gate.{name}": tensor.numpy() for name, tensor in gate.items()}}
-    weights = apply_plan(graph_tensors(tensors, config), plan)
+    weights = apply_plan(graph_tensors(tensors, config), plan, activations)
     models = {"encode": build_encode(config, weights), "suggest": build_suggest(config, weights, sources)}
     if config.levels == 3:
         models["history"] = build_history(config, weights)

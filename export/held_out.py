@@ -1,14 +1,16 @@
-"""What int8 changes, on sessions and next queries that no training saw."""
+"""What quantization changes, on sessions and next queries that no training saw."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from export.checks import Check, at_least, at_most
-from mtn_edge.runtime.suggester import Suggester
+from mtn_edge.runtime.suggester import Session, Suggester
+from quantize.plan import Precision
 
 LIST = 8
 """Suggestions that are compared."""
@@ -18,6 +20,8 @@ MAX_MRR_DROP = 0.02
 """Largest loss of mean reciprocal rank."""
 MAX_NATS = 0.02
 """Largest rise of the loss of a token, in nats."""
+WIDER = 4.0
+"""By how much the three are wider for four-bit weights, which are offered for their size and not for their quality."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -73,23 +77,72 @@ def measure(suggester: Suggester, pairs: Sequence[Pair]) -> Quality:
     ranks, first, nats, tokens = [], [], 0.0, 0
     for pair in pairs:
         session = suggester.session(pair.session)
-        texts = [suggestion.text for suggestion in session.suggest(pair.typed, LIST).suggestions]
-        ranks.append(1 / (1 + texts.index(pair.query)) if pair.query in texts else 0.0)
-        first.append(texts[0] if texts else "")
+        rank, best = _rank_and_first(session, pair)
+        ranks.append(rank)
+        first.append(best)
         log_probability, count = session.log_probability(pair.query)
         nats -= log_probability
         tokens += count
     return Quality(float(np.mean(ranks)), nats / tokens, first)
 
 
-def check_int8(fp32: Quality, int8: Quality) -> list[Check]:
-    """The gate between the two precisions."""
-    same = np.mean([one == other for one, other in zip(fp32.first, int8.first, strict=True)])
+def mean_reciprocal_rank(suggester: Suggester, pairs: Sequence[Pair]) -> float:
+    """MRR of the next query, something of it typed, among `LIST` suggestions."""
+    return float(np.mean([_rank_and_first(suggester.session(pair.session), pair)[0] for pair in pairs]))
+
+
+def compare(
+    precision: Precision,
+    suggester: Suggester,
+    reference: Suggester,
+    exact: Suggester,
+    samples: Mapping[str, Sequence[Pair]],
+) -> tuple[dict[str, Any], list[Check]]:
+    """Measures what a precision changes.
+
+    Args:
+        precision: of `suggester`.
+        suggester: what was made.
+        reference: the checkpoint in float32.
+        exact: the weights that were quantized, in float32: those of the checkpoint, unless it was trained on.
+        samples: pairs by where they come from.
+
+    Returns:
+        Figures of each sample for the manifest, and the gate, which looks at the first sample.
+    """
+    quality: dict[str, Any] = {}
+    checks: list[Check] = []
+    for source, pairs in samples.items():
+        measured = {"fp32": measure(reference, pairs)}
+        if exact is not reference:
+            measured["fp32_trained"] = measure(exact, pairs)
+        if precision != "fp32":
+            measured[precision] = measure(suggester, pairs)
+            near = replace(measured["fp32"], first=measured.get("fp32_trained", measured["fp32"]).first)
+            checks = checks or check_precision(near, measured[precision], precision)
+        quality[source] = {"pairs": len(pairs)} | {
+            name: {f"mrr@{LIST}": round(q.mrr, 4), "nats_per_token": round(q.nats, 4)} for name, q in measured.items()
+        }
+    return quality, checks
+
+
+def check_precision(fp32: Quality, found: Quality, precision: Precision) -> list[Check]:
+    """The gate between float32 and another precision."""
+    same = np.mean([one == other for one, other in zip(fp32.first, found.first, strict=True)])
+    wider = WIDER if precision == "int4" else 1.0
+    names = f"{precision} ~ fp32"
     return [
-        at_least("int8 ~ fp32: lists with the same first suggestion", float(same), MIN_AGREEMENT),
-        at_most(f"int8 ~ fp32: loss of MRR@{LIST}", fp32.mrr - int8.mrr, MAX_MRR_DROP),
-        at_most("int8 ~ fp32: nats per token more", int8.nats - fp32.nats, MAX_NATS),
+        at_least(f"{names}: lists with the same first suggestion", float(same), 1 - wider * (1 - MIN_AGREEMENT)),
+        at_most(f"{names}: loss of MRR@{LIST}", fp32.mrr - found.mrr, wider * MAX_MRR_DROP),
+        at_most(f"{names}: nats per token more", found.nats - fp32.nats, wider * MAX_NATS),
     ]
+
+
+def _rank_and_first(session: Session, pair: Pair) -> tuple[float, str]:
+    """1 / rank of the next query (0 when it is not in the list), and the first suggestion."""
+    texts = [suggestion.text for suggestion in session.suggest(pair.typed, LIST).suggestions]
+    rank = 1 / (1 + texts.index(pair.query)) if pair.query in texts else 0.0
+    return rank, texts[0] if texts else ""
 
 
 def _pair(rng: np.random.Generator, session: tuple[str, ...], query: str) -> Pair:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,9 @@ def _write_operators_and_types(folder: Path) -> None:
 
     with tempfile.TemporaryDirectory() as scratch:
         config = Path(scratch) / "config"
-        create_config_from_models(sorted(folder.glob("*.ort")), config, True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # the library leaves closing its files to the collector
+            create_config_from_models(sorted(folder.glob("*.ort")), config, True)
         lines = config.read_text(encoding="utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if not line.startswith("#"))  # comments that name files of this machine
     (folder / OPERATORS_AND_TYPES).write_text(text, encoding="utf-8")

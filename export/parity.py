@@ -17,11 +17,14 @@ from export.checks import Check, at_least, at_most
 from mtn_edge.decoding.prefix_constraint import Constraint, PrefixConstraint
 from mtn_edge.runtime.engine import DEAD, Engine, Hypotheses, SessionState
 from mtn_edge.tokenizer import BOS, EOS, PAD, SPECIALS
+from quantize.plan import Precision
 
 FP32_BOUND = 1e-4
 """Largest difference of a score per token, and of a cached key or value, between PyTorch and a float32 graph."""
 INT8_BOUND = 0.03
 """Largest mean difference per token between PyTorch's score of a hypothesis and an int8 graph's."""
+INT4_BOUND = 0.3
+"""The same for an int4 graph."""
 BEAMS = (1, 4, 8)
 Key = TypeVar("Key", bound=Hashable)
 
@@ -99,15 +102,18 @@ def check_searches(engine: Engine, constraint: PrefixConstraint, references: Seq
     ]
 
 
-def check_scores(engine: Engine, constraint: PrefixConstraint, references: Sequence[Reference]) -> list[Check]:
-    """What an int8 graph thinks of the best hypothesis that PyTorch found in each case."""
+def check_scores(
+    engine: Engine, constraint: PrefixConstraint, references: Sequence[Reference], precision: Precision
+) -> list[Check]:
+    """What a graph of `precision` thinks of the best hypothesis that PyTorch found in each case."""
     differences = []
     for case in references:
         if case.tokens:
             settled = _typed(constraint, case.prefix, engine).start_tokens[1:].tolist()
             score = score_of(engine, constraint, state_of(engine, case.session), case.tokens[0], settled)
             differences.append(abs(score - case.scores[0]) / len(case.tokens[0]))
-    return [at_most("PyTorch ~ int8 graph: score of a token, mean", float(np.mean(differences)), INT8_BOUND)]
+    bound = INT4_BOUND if precision == "int4" else INT8_BOUND
+    return [at_most(f"PyTorch ~ {precision} graph: score of a token, mean", float(np.mean(differences)), bound)]
 
 
 def match(

@@ -12,6 +12,7 @@ from export.graph_builder import FLOAT, Carry, GraphBuilder, Shape
 from export.graph_layers import Layers, zeros
 from mtn_edge.config import ModelConfig
 from mtn_edge.tokenizer import EOS
+from quantize.int4 import Int4Weight
 from quantize.int8 import Int8Weight
 from quantize.plan import Weights
 
@@ -70,6 +71,7 @@ def encode_tail_lstm(layers: Layers, config: ModelConfig) -> None:
 def _with_separator(graph: GraphBuilder, weights: Weights, d: int) -> str:
     """The query's tokens and the separator `<eos>`, embedded: [t + 1, d]."""
     table = weights["embedding.weight"]  # [d, v]
+    assert not isinstance(table, Int4Weight)  # `quantize.plan.WIDE`
     if isinstance(table, Int8Weight):
         column = table.values[:, EOS].astype(np.float32) * table.scale[EOS]
     else:

@@ -25,10 +25,13 @@ OVERHEAD_BYTES = 32 << 10
 """What nodes, names and small constants of both graphs may weigh beside the weights."""
 ORT_OVERHEAD_BYTES = 96 << 10
 """What they may weigh more in ONNX Runtime's own format."""
+PRODUCT_BYTES = 512
+"""The same for each product that has nodes and constants beside its one node and its matrix."""
 MAX_SIZE = 1.05
 """Largest size of both graphs in weights, the table counted once."""
-INTEGER_OPERATOR = "DynamicQuantizeMatMul"
-_SECTIONS = {"precision": dict, "sizes": dict, "operators": dict, "gates": list}
+INTEGER_OPERATORS = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits")
+"""Products of quantized matrices: int8, int8 with fixed ranges of the inputs, int4."""
+_SECTIONS = {"precision": dict, "quantization": dict, "sizes": dict, "operators": dict, "gates": list}
 """What the checks read in the manifest, besides what every bundle needs to run."""
 
 
@@ -95,19 +98,25 @@ def _check_contract(bundle: Bundle) -> list[Check]:
 
 
 def _check_precision(bundle: Bundle) -> list[Check]:
-    """Integer products are in the files as often as the manifest says, and are there at all when int8 is claimed."""
+    """Integer products are in the files as often as the manifest says, and no float ones when all are claimed."""
     checks = []
-    claimed = "int8" in bundle.manifest["precision"].values()
     for name in contract(bundle.model):
         operators = bundle.manifest["operators"][name.removesuffix(".onnx")]
-        wanted = operators.get(INTEGER_OPERATOR, 0)
+        wanted = sum(operators.get(operator, 0) for operator in INTEGER_OPERATORS)
         count = operator_counter(graph_file(bundle.path, name.removesuffix(".onnx")))
-        checks.append(equal(f"{name}: integer products", str(count(INTEGER_OPERATOR)), str(wanted)))
-        if claimed:  # the query projection by position is a sum with one weight a token, and stays float
-            floats = count("MatMul")
-            most = 1 if bundle.model["fusion"] == "none" else 2  # so do the fusion's gate and its weighing of matches
-            checks.append(at_most(f"{name}: float products beside them", floats, most))
+        found = sum(map(count, INTEGER_OPERATORS))
+        checks.append(equal(f"{name}: integer products", str(found), str(wanted)))
+        if _is_quantized(bundle):
+            # The query projection by position is a sum with one weight a token, and stays float; so do the fusion's
+            # gate and its weighing of matches. A mixed plan has as many as the manifest says.
+            few = 1 if bundle.model["fusion"] == "none" else 2
+            most = operators.get("MatMul", 0) if bundle.manifest["quantization"]["mixed"] else few
+            checks.append(at_most(f"{name}: float products beside them", count("MatMul"), most))
     return checks
+
+
+def _is_quantized(bundle: Bundle) -> bool:
+    return set(bundle.manifest["precision"].values()) != {"fp32"}
 
 
 def _check_size(bundle: Bundle) -> Check:
@@ -116,6 +125,8 @@ def _check_size(bundle: Bundle) -> Check:
     graphs = sum(files[name]["bytes"] for name in names)
     overhead = OVERHEAD_BYTES if bundle.model["fusion"] == "none" else 2 * OVERHEAD_BYTES
     overhead += ORT_OVERHEAD_BYTES * all(name.endswith(".ort") for name in names)
+    counts = bundle.manifest["operators"].values()
+    overhead += PRODUCT_BYTES * sum(count.get(operator, 0) for count in counts for operator in INTEGER_OPERATORS[1:])
     bound = max(MAX_SIZE * sizes["weights"], sizes["weights"] + overhead)
     return at_most("size of the graphs beside their weights, bytes", graphs, int(bound))
 
@@ -124,8 +135,9 @@ def _check_answers(bundle: Bundle) -> list[Check]:
     """The graphs at work: PyTorch's scores, the golden vectors, the session."""
     expected = golden.Golden.load(bundle.path / "golden.json")
     suggester = Suggester.open(bundle.path)
-    if "int8" in bundle.manifest["precision"].values():
-        checks = parity.check_scores(suggester.engine, suggester.search.constraint, expected.references)
+    if _is_quantized(bundle):
+        asked = bundle.manifest["quantization"]["asked"]
+        checks = parity.check_scores(suggester.engine, suggester.search.constraint, expected.references, asked)
     else:
         checks = parity.check_searches(suggester.engine, suggester.search.constraint, expected.references)
     checks += golden.check_vectors(suggester, expected)

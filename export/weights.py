@@ -68,6 +68,11 @@ def _named(name: str, config: ModelConfig) -> str:
     return f"scores.{parameter}" if config.arch == "tail-lstm" and layer == "output" else name
 
 
+def graph_name(name: str, config: ModelConfig) -> str:
+    """The tensor of the graphs that holds the network's tensor `name`, or holds it among others."""
+    return f"memory.kv.{name.rpartition('.')[2]}" if ".cross_attention.kv." in name else _named(name, config)
+
+
 _OTHER_NAMES = {
     "history.projection": "projection.history",
     "history.positions.weight": "history_positions.weight",

@@ -23,6 +23,21 @@ from mtn_edge.errors import UserError
 
 LEVELS = 127
 """Largest absolute value of a quantized weight."""
+SMALLEST_SCALE = np.float32(np.finfo(np.float32).tiny)
+"""Below this a scale is no normal float any more and its inverse overflows."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """How the inputs of a product become unsigned 8-bit integers: x ~ (q - zero_point) * scale.
+
+    Attributes:
+        scale: positive.
+        zero_point: the integer that stands for zero, 0 to 255.
+    """
+
+    scale: float
+    zero_point: int
 
 
 @dataclass(frozen=True)
@@ -32,10 +47,12 @@ class Int8Weight:
     Attributes:
         values: int8 [i, o], each in [-127, 127].
         scale: float32 [o], positive.
+        activation: of what is multiplied by it; None when the range is taken from each input as it comes.
     """
 
     values: NDArray[np.int8]
     scale: NDArray[np.float32]
+    activation: Activation | None = None
 
     @property
     def nbytes(self) -> int:
@@ -59,6 +76,21 @@ def quantize_weight(name: str, weight: NDArray[np.float32]) -> Int8Weight:
     Raises:
         UserError: a value is NaN or infinite, or the whole matrix is zero (a weight that was never trained or loaded).
     """
+    require_weight(name, weight)
+    largest = np.abs(weight).max(axis=0)
+    alive = largest / LEVELS > SMALLEST_SCALE
+    scale = np.where(alive, largest / LEVELS, largest[alive].min() / LEVELS).astype(np.float32)
+    values = np.rint(weight / scale).clip(-LEVELS, LEVELS).astype(np.int8)
+    return Int8Weight(np.ascontiguousarray(values), scale)
+
+
+def require_weight(name: str, weight: NDArray[np.float32]) -> None:
+    """Refuses what cannot be quantized.
+
+    Raises:
+        ValueError: it is no matrix.
+        UserError: a value is NaN or infinite, or the whole matrix is zero (a weight that was never trained or loaded).
+    """
     if weight.ndim != 2:
         raise ValueError(f"`weight` must be a matrix, and `{name}` has {weight.ndim} dimensions")
     if not np.isfinite(weight).all():
@@ -67,16 +99,9 @@ def quantize_weight(name: str, weight: NDArray[np.float32]) -> Int8Weight:
             code="bad-weight",
             hint="train again with a smaller learning rate",
         )
-    largest = np.abs(weight).max(axis=0)
-    # Below this a scale is no normal float any more and its inverse overflows.
-    smallest_scale = np.float32(np.finfo(np.float32).tiny)
-    alive = largest / LEVELS > smallest_scale
-    if not alive.any():
+    if not np.abs(weight).max() / LEVELS > SMALLEST_SCALE:
         raise UserError(
             f"weight `{name}` is zero everywhere, so there is nothing to quantize",
             code="bad-weight",
             hint="take a checkpoint whose training has begun",
         )
-    scale = np.where(alive, largest / LEVELS, largest[alive].min() / LEVELS).astype(np.float32)
-    values = np.rint(weight / scale).clip(-LEVELS, LEVELS).astype(np.int8)
-    return Int8Weight(np.ascontiguousarray(values), scale)

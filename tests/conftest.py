@@ -44,6 +44,19 @@ def tiny_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def wide_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of 1,000 sessions of the same kind, in tokens of its own, with enough held-out ones for a drop."""
+    pytest.importorskip("ibis", reason="datasets are prepared with the extra [train]")
+    from mtn_edge.data.prepare import PrepareSettings, prepare
+
+    folder = tmp_path_factory.mktemp("wide")
+    write_sessions(folder / "sessions.tsv", 1000)
+    settings = PrepareSettings(format="sessions", min_users=1, vocab_size=350, split="hash")
+    prepare([folder / "sessions.tsv"], folder / "dataset", settings)
+    return folder / "dataset"
+
+
+@pytest.fixture(scope="session")
 def tiny_settings() -> list[str]:
     """`--set` of a network that learns `tiny_dataset` a little in a second."""
     return SETTINGS

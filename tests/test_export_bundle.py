@@ -378,10 +378,10 @@ def test_a_bundle_is_replaced_by_force_only(tiny_checkpoint, copy):
 @pytest.mark.parametrize("flags", [[], ["--int8", "--fp32"]])
 def test_one_precision_must_be_given(flags, tmp_path):
     done = run("quantize", tmp_path, "-o", tmp_path / "out", *flags)
-    assert (done.returncode, "give one of --int8 and --fp32" in done.stderr) == (2, True)
+    assert (done.returncode, "give one of --int8, --int4 and --fp32" in done.stderr) == (2, True)
 
 
-SECTIONS = ("precision", "sizes", "operators", "gates")
+SECTIONS = ("precision", "quantization", "sizes", "operators", "gates")
 
 
 @pytest.mark.parametrize("section", SECTIONS)

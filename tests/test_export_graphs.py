@@ -158,10 +158,10 @@ def test_int8_is_near_fp32(plain):
     references = parity.record_references(
         pytorch, constraint, prefixes=["", "ne"], max_steps=config.max_tokens + 1, seed=1
     )
-    (check,) = parity.check_scores(int8, constraint, references)
+    (check,) = parity.check_scores(int8, constraint, references, "int8")
     assert check.ok
     assert check.value > 1e-5  # not the float graphs by mistake
-    (exact,) = parity.check_scores(fp32, constraint, references)
+    (exact,) = parity.check_scores(fp32, constraint, references, "int8")
     assert exact.value < 1e-5
 
 

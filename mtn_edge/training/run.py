@@ -47,6 +47,7 @@ def train_model(
     tensorboard: Path | None = None,
     resume: bool = False,
     force: bool = False,
+    start: Callable[[Network], None] | None = None,
 ) -> dict[str, Any]:
     """Trains a network and writes its checkpoint.
 
@@ -63,6 +64,8 @@ def train_model(
         tensorboard: folder for TensorBoard's event files; None writes none.
         resume: go on with an interrupted run; nothing is done when the checkpoint stands already.
         force: replace an existing checkpoint, throw an interrupted run away.
+        start: called on the new network before anything else: gives it other weights than random ones, or another
+            arithmetic.
 
     Returns:
         `checkpoint` (its path), `status` (`trained` or `finished already`), and the manifest's `training`.
@@ -96,6 +99,8 @@ def train_model(
             say(found if state is None else f"resuming at step {state.progress.step:,}")
         inputs = read_inputs(data, config, world=processes.world)
         model = _new_model(config)
+        if start is not None:
+            start(model)
         if state is None:
             workplace.make(data.tokenizer)
             state = TrainingState(run=run, progress=Progress(), tensors={})
