@@ -17,6 +17,7 @@ from mtn_edge.evaluation.cli import evaluate
 from mtn_edge.profiling.cli import profile
 from mtn_edge.runtime import cli as runtime_cli
 from mtn_edge.training.cli import train
+from quantize.cli import distill
 
 app = typer.Typer(
     name="mtn-edge",
@@ -32,6 +33,7 @@ app.add_typer(data_app, name="data")
 app.command("quantize")(quantize)
 app.command("verify")(verify)
 app.command("train")(train)
+app.command("distill")(distill)
 app.command("evaluate")(evaluate)
 app.command("profile")(profile)
 app.command("demo")(demo)

@@ -73,12 +73,11 @@ class Objective(Protocol):
     def rewrite(self, sessions: Sequence[Sequence[str]], clock: Clock) -> Rewritten | None:
         """What is learnt from beside the sessions of the training split."""
 
-    def make_loss(self, model: Network, inputs: Inputs, device: str, clock: Clock) -> nn.Module:
+    def make_loss(self, inputs: Inputs, device: str, clock: Clock) -> nn.Module:
         """A module whose call is a `Loss`; what it learns itself is trained with the network, and dropped at the end.
 
         Args:
-            model: the network, before the first step.
-            inputs: what it will learn from.
+            inputs: what will be learnt from.
             device: `cpu` or `cuda`.
             clock: how long that may take.
         """
@@ -95,7 +94,7 @@ class NextToken:
     def rewrite(self, sessions: Sequence[Sequence[str]], clock: Clock) -> None:
         """Nothing."""
 
-    def make_loss(self, model: Network, inputs: Inputs, device: str, clock: Clock) -> nn.Module:  # noqa: ARG002
+    def make_loss(self, inputs: Inputs, device: str, clock: Clock) -> nn.Module:  # noqa: ARG002
         """The cross-entropy."""
         return CrossEntropy(inputs.settings)
 

@@ -106,7 +106,7 @@ def train_model(
         inputs = read_inputs(data, config, world=processes.world, rewrite=rewrite)
         model = _new_model(config)
         if state is None or not state.progress.ended or processes.external:
-            loss = objective.make_loss(model, inputs, accelerator, clock)
+            loss = objective.make_loss(inputs, accelerator, clock)
             if state is None:
                 workplace.make(data.tokenizer)
                 state = TrainingState(run=run, progress=Progress(), tensors={})
@@ -136,7 +136,7 @@ def _follow(
     rewrite = partial(objective.rewrite, clock=clock)
     inputs = read_inputs(data, config, world=processes.world, rewrite=rewrite)
     model = _new_model(config)
-    loss = objective.make_loss(model, inputs, accelerator, clock)
+    loss = objective.make_loss(inputs, accelerator, clock)
     place = Workplace(output)
     _fit(model, loss, state, inputs, place, config, processes, accelerator, began=clock.began, show=lambda _: None)
     raise AssertionError  # the fit ends the process
