@@ -133,8 +133,6 @@ class DistillConfig:
     """Weight of the cross-entropy to the true next token; the teacher's distribution has the rest of 1."""
     temperature: float = 1.0
     """Both distributions are softened by it before they are compared; 1 leaves them as they are."""
-    top: int = 32
-    """Most probable tokens of the teacher that are kept for each position; the others are one sum."""
     states: float = 0.0
     """Weight of the distance (1 - cosine) between the decoder states of student and teacher, both MTNs."""
     sessions: float = 0.0
@@ -329,8 +327,6 @@ def _check_distill(distill: DistillConfig, model: ModelConfig, train: TrainConfi
             raise _bad_value(f"distill.{name}", weight, f"0 with model.arch {model.arch}: only MTNs have it")
     if not 0 < distill.temperature < math.inf:
         raise _bad_value("distill.temperature", distill.temperature, "above 0 and finite")
-    if not 1 <= distill.top < model.vocab_size:
-        raise _bad_value("distill.top", distill.top, f"at least 1 and below the {model.vocab_size} tokens")
     if distill.beam < 1:
         raise _bad_value("distill.beam", distill.beam, "at least 1")
     if train.bpe_dropout:

@@ -128,17 +128,19 @@ class Distillation:
     def make_loss(self, inputs: Inputs, device: str, clock: Clock) -> nn.Module:
         """Asks the teacher, and compares with what it says."""
         self._folder.open()
+        teacher = self._teacher.model.to(device)
         outputs = ask_teacher(
-            self._teacher.model,
+            teacher,
             inputs.learnt,
             self._folder,
             model=self._config.model,
-            distill=self._distill,
+            sessions=bool(self._distill.sessions),
             device=device,
             clock=clock,
         )
         return DistillLoss(
             outputs,
+            teacher.logits,
             self._distill,
             self._config.train,
             width=self._config.model.d_model,
@@ -147,7 +149,7 @@ class Distillation:
 
     def describe(self, model: Network, inputs: Inputs) -> dict[str, Any]:
         """The settings, and how far the student agrees with the teacher on the validation split."""
-        found = agreement(model, self._teacher.model, inputs.valid)
+        found = agreement(model, self._teacher.model.cpu(), inputs.valid)
         about: dict[str, Any] = {
             **dataclasses.asdict(self._distill),
             "kl": round(found.kl, 4),
@@ -174,8 +176,6 @@ def _key(teacher: Checkpoint, data: Dataset, config: Config) -> dict[str, Any]:
         "teacher": teacher.manifest["manifest_sha256"],
         "dataset": data.manifest["manifest_sha256"],
         "context": context_of(config.model),
-        "temperature": distill.temperature,
-        "top": distill.top,
-        "hidden": [bool(distill.states), bool(distill.sessions)],
+        "sessions": bool(distill.sessions),
         "answers": [distill.answers, distill.beam, config.train.seed] if distill.answers else None,
     }

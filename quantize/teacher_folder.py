@@ -14,11 +14,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mtn_edge.console import say
 from mtn_edge.errors import UserError
 
 ABOUT, LOCK, ANSWERS = "about.json", "lock", "answers.jsonl"
-ARRAYS = ("tokens", "log_probs", "rest", "states", "sessions")
+ARRAYS = ("states", "sessions")
 SAVE_SECONDS = 20.0
 """Time between two saves of what the teacher has said."""
 
@@ -127,8 +126,3 @@ class TeacherFolder:
                 hint="wait for it, or choose another folder",
             ) from error
         self._lock = handle
-
-
-def say_size(path: Path, size: int) -> None:
-    """Tells people what the outputs take on the disk."""
-    say(f"the teacher's outputs take {size / 1e6:,.1f} MB in {path}")

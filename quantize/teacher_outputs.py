@@ -1,12 +1,10 @@
 """What a teacher says about every position that a student learns from, asked once and kept on the disk.
 
-For each decoder state of a target query: the teacher's `top` most probable tokens with their log-probabilities at the
-temperature, and the logarithm of what all other tokens have together, in half precision. With hidden states also the
-decoder's state, and for each target query the session vector that it is predicted from. The bytes a position takes do
-not depend on the teacher's size: 4 x top + 2, and 2 for each number of a hidden vector.
+Kept is the vector that the teacher's output layer reads, in half precision: with that layer it gives the teacher's
+whole distribution back, at any temperature, for 2 bytes a unit of width (the most probable tokens alone would not do:
+docs/compression.md). On request also the session vector that each target query is predicted from.
 
-Shapes: b rows of a batch, q queries of a row, n positions of a batch, r positions of a split, g target queries, k kept
-tokens, v vocabulary, w the teacher's width.
+Shapes: b rows of a batch, q queries of a row, n positions of a batch, g target queries, w the teacher's width.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,48 +20,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mtn_edge.config import DistillConfig, ModelConfig
-from mtn_edge.console import progress
+from mtn_edge.config import ModelConfig
+from mtn_edge.console import progress, say
 from mtn_edge.data.batches import Batch, Batches, TokenizedSessions, offsets_of
 from mtn_edge.errors import InterruptedRunError, UserError
 from mtn_edge.models.build import Network
 from mtn_edge.models.mtn import MTN
-from mtn_edge.tokenizer import PAD
+from mtn_edge.tokenizer import BOS, PAD
 from mtn_edge.training.inputs import context_of
 from mtn_edge.training.objective import Clock
-from quantize.teacher_folder import SAVE_SECONDS, TeacherFolder, say_size
+from quantize.teacher_folder import SAVE_SECONDS, TeacherFolder
 
 _BATCH_QUERIES = 256
-_NARROW = 1 << 16
-"""Vocabulary up to which a token number takes two bytes."""
-
-
-class Soft(NamedTuple):
-    """A teacher's distributions at a temperature, each as its best tokens and the rest of it."""
-
-    tokens: Tensor
-    """[n, k] int64."""
-    log_probs: Tensor
-    """[n, k]."""
-    rest: Tensor
-    """[n] log of the probability of all other tokens together."""
 
 
 class Said(NamedTuple):
     """What the teacher said about a batch."""
 
-    soft: Soft
-    states: Tensor | None
-    """[n, w], when they were asked for."""
+    states: Tensor
+    """[n, w], one for each of `target_in[target_in != PAD]`, in that order."""
     sessions: Tensor | None
     """[g, w], when they were asked for."""
-
-
-def soften(logits: Tensor, top: int, temperature: float) -> Soft:
-    """The distributions of [n, v] scores, divided by the temperature."""
-    log_probs = (logits.float() / temperature).log_softmax(1)
-    best, tokens = log_probs.topk(top)
-    return Soft(tokens, best, log_probs.scatter(1, tokens, -torch.inf).logsumexp(1))
 
 
 @contextmanager
@@ -97,94 +73,51 @@ def teacher_reads(batch: Batch, teacher: Network) -> tuple[Tensor, Tensor, Tenso
     return source, batch.target_in, batch.user
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What is kept about a split.
-
-    Attributes:
-        rows: positions of each target query, [queries].
-        top: kept tokens.
-        vocab_size: the tokens' number.
-        states, sessions: numbers of a hidden vector, 0 where it is not kept.
-    """
-
-    rows: NDArray[np.int64]
-    top: int
-    vocab_size: int
-    states: int
-    sessions: int
-
-    def arrays(self) -> dict[str, tuple[Any, tuple[int, int]]]:
-        """Type and shape of each array, by name."""
-        positions, half = int(self.rows.sum()), np.float16
-        number = np.uint16 if self.vocab_size <= _NARROW else np.uint32
-        kept: dict[str, tuple[Any, tuple[int, int]]] = {
-            "tokens": (number, (positions, self.top)),
-            "log_probs": (half, (positions, self.top)),
-            "rest": (half, (positions, 1)),
-        }
-        if self.states:
-            kept["states"] = (half, (positions, self.states))
-        if self.sessions:
-            kept["sessions"] = (half, (len(self.rows), self.sessions))
-        return kept
-
-    @property
-    def nbytes(self) -> int:
-        """Of all arrays."""
-        return sum(np.dtype(kind).itemsize * a * b for kind, (a, b) in self.arrays().values())
-
-
 class TeacherOutputs:
     """The arrays of a folder.
 
     Args:
         folder: open.
-        layout: what they hold.
+        rows: positions of each target query, [queries].
+        width: w.
+        sessions: whether session vectors are kept.
+
+    Raises:
+        UserError: there is not enough room.
     """
 
-    def __init__(self, folder: TeacherFolder, layout: Layout) -> None:
-        self._folder, self._layout = folder, layout
-        self._offsets = offsets_of(layout.rows)
-        self._arrays = {name: self._map(name, *about) for name, about in layout.arrays().items()}
+    def __init__(self, folder: TeacherFolder, rows: NDArray[np.int64], width: int, *, sessions: bool) -> None:
+        self._folder, self._rows, self._offsets = folder, rows, offsets_of(rows)
+        self.nbytes = 2 * width * (int(rows.sum()) + sessions * len(rows))
+        self._states = self._map("states", int(rows.sum()), width)
+        self._sessions = self._map("sessions", len(rows), width) if sessions else None
 
     def of(self, numbers: NDArray[np.int64], device: torch.device) -> Said:
         """What the teacher said about some target queries, in their order."""
-        place = self._positions(numbers)
-        read = {name: torch.from_numpy(array[place]) for name, array in self._arrays.items() if name != "sessions"}
-        soft = Soft(
-            read["tokens"].to(device, torch.int64),
-            read["log_probs"].to(device, torch.float32),
-            read["rest"][:, 0].to(device, torch.float32),
-        )
-        states = read["states"].to(device, torch.float32) if "states" in read else None
-        vectors = self._arrays.get("sessions")
-        sessions = None if vectors is None else torch.from_numpy(vectors[numbers]).to(device, torch.float32)
-        return Said(soft, states, sessions)
+        states = torch.from_numpy(self._states[self._positions(numbers)]).to(device, torch.float32)
+        if self._sessions is None:
+            return Said(states, None)
+        return Said(states, torch.from_numpy(self._sessions[numbers]).to(device, torch.float32))
 
     def write(self, numbers: NDArray[np.int64], said: Said) -> None:
         """Keeps what the teacher said about a batch with these target queries."""
-        place = self._positions(numbers)
-        found = {**said.soft._asdict(), "rest": said.soft.rest[:, None], "states": said.states}
-        for name, tensor in found.items():
-            if name in self._arrays and tensor is not None:
-                self._arrays[name][place] = tensor.cpu().numpy().astype(self._arrays[name].dtype)
-        if said.sessions is not None:
-            self._arrays["sessions"][numbers] = said.sessions.cpu().numpy().astype(np.float16)
+        self._states[self._positions(numbers)] = said.states.half().cpu().numpy()
+        if self._sessions is not None and said.sessions is not None:
+            self._sessions[numbers] = said.sessions.half().cpu().numpy()
 
     def flush(self) -> None:
         """Waits until all is on the disk."""
-        for array in self._arrays.values():
-            array.flush()
+        self._states.flush()
+        if self._sessions is not None:
+            self._sessions.flush()
 
     def _positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        counts = self._layout.rows[numbers]
+        counts = self._rows[numbers]
         place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.asarray(np.repeat(self._offsets[numbers], counts) + place)
 
-    def _map(self, name: str, kind: Any, shape: tuple[int, int]) -> np.memmap[Any, Any]:
-        file = self._folder.array(name)
-        size = np.dtype(kind).itemsize * shape[0] * shape[1]
+    def _map(self, name: str, count: int, width: int) -> np.memmap[Any, Any]:
+        file, size = self._folder.array(name), 2 * count * width
         try:
             if not file.is_file() or file.stat().st_size != size:
                 self._folder.done = 0
@@ -193,21 +126,20 @@ class TeacherOutputs:
         except OSError as error:
             file.unlink(missing_ok=True)
             raise UserError(
-                f"the teacher's outputs need {self._layout.nbytes / 1e6:,.0f} MB in `{self._folder.path}` "
-                f"({error.strerror})",
+                f"the teacher's outputs need {self.nbytes / 1e6:,.0f} MB in `{self._folder.path}` ({error.strerror})",
                 code="not-writable",
-                hint="make room, or lower `distill.top`",
+                hint="make room, or choose another folder with --teacher-cache",
             ) from error
-        return np.memmap(file, dtype=kind, mode="r+", shape=shape)
+        return np.memmap(file, dtype=np.float16, mode="r+", shape=(count, width))
 
 
 def ask_teacher(
     teacher: Network,
-    sessions: TokenizedSessions,
+    learnt: TokenizedSessions,
     folder: TeacherFolder,
     *,
     model: ModelConfig,
-    distill: DistillConfig,
+    sessions: bool,
     device: str,
     clock: Clock,
 ) -> TeacherOutputs:
@@ -216,11 +148,11 @@ def ask_teacher(
     The batches are always the same, so that the outputs do not depend on where a command was killed.
 
     Args:
-        teacher: the network, in evaluation mode on the CPU.
-        sessions: what will be learnt from.
+        teacher: the network, in evaluation mode on `device`.
+        learnt: what will be learnt from.
         folder: where to keep the outputs, open.
         model: the student's sizes.
-        distill: what to keep.
+        sessions: whether to keep session vectors too; the teacher is an MTN then.
         device: `cpu` or `cuda`.
         clock: how long that may take.
 
@@ -228,27 +160,18 @@ def ask_teacher(
         UserError: there is not enough room, or time.
         InterruptedRunError: Ctrl-C; what was said is saved.
     """
-    width = teacher.d_model if isinstance(teacher, MTN) else 0
-    layout = Layout(
-        rows=sessions.rows(model.max_tokens),
-        top=distill.top,
-        vocab_size=model.vocab_size,
-        states=width if distill.states else 0,
-        sessions=width if distill.sessions else 0,
-    )
-    outputs = TeacherOutputs(folder, layout)
-    batches = Batches(sessions, **context_of(model), batch_queries=_BATCH_QUERIES)
+    outputs = TeacherOutputs(folder, learnt.rows(model.max_tokens), _width(teacher, device), sessions=sessions)
+    batches = Batches(learnt, **context_of(model), batch_queries=_BATCH_QUERIES)
     done = folder.done
     if done == len(batches):
         return outputs
-    say_size(folder.path, layout.nbytes)
-    teacher.to(device)
+    say(f"the teacher's outputs take {outputs.nbytes / 1e6:,.1f} MB in {folder.path}")
     saved = time.monotonic()
     with progress("asking the teacher", len(batches), "batches", start=done) as report:
         try:
             for step in batches.steps(0, 0, done):
                 batch = Batch(*(x.to(device) for x in step.batches[0]))
-                outputs.write(step.numbers[0], _ask(teacher, batch, distill))
+                outputs.write(step.numbers[0], _ask(teacher, batch, sessions=sessions))
                 done += 1
                 report(done, "")
                 if time.monotonic() - saved >= SAVE_SECONDS:
@@ -263,7 +186,6 @@ def ask_teacher(
             ) from error
         finally:
             _save(outputs, folder, done)
-    teacher.to("cpu")
     return outputs
 
 
@@ -272,10 +194,15 @@ def _save(outputs: TeacherOutputs, folder: TeacherFolder, done: int) -> None:
     folder.done = done
 
 
-@torch.inference_mode()
-def _ask(teacher: Network, batch: Batch, distill: DistillConfig) -> Said:
+@torch.no_grad()
+def _ask(teacher: Network, batch: Batch, *, sessions: bool) -> Said:
     with session_vectors(teacher) as vectors:
-        states = teacher.states(*teacher_reads(batch, teacher))  # [n, w]
-    soft = soften(teacher.logits(states), distill.top, distill.temperature)
-    sessions = of_targets(vectors[0], batch.target_in) if distill.sessions else None
-    return Said(soft, states if distill.states else None, sessions)
+        states = teacher.states(*teacher_reads(batch, teacher))
+    return Said(states, of_targets(vectors[0], batch.target_in) if sessions else None)
+
+
+@torch.no_grad()
+def _width(teacher: Network, device: str) -> int:
+    """How wide the vectors are that its output layer reads, whatever the architecture."""
+    start = torch.full((1, 1, 1), BOS, device=device)
+    return int(teacher.states(start, start, torch.zeros(1, dtype=torch.long, device=device)).shape[1])
