@@ -329,6 +329,8 @@ def _check_distill(distill: DistillConfig, model: ModelConfig, train: TrainConfi
         raise _bad_value("distill.temperature", distill.temperature, "above 0 and finite")
     if distill.beam < 1:
         raise _bad_value("distill.beam", distill.beam, "at least 1")
+    if train.compile:
+        raise _bad_value("train.compile", train.compile, "false with a teacher, whose outputs are read from a file")
     if train.bpe_dropout:
         raise _bad_value(
             "train.bpe_dropout", train.bpe_dropout, "0 with a teacher, who is asked once about each query as it is cut"

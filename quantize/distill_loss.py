@@ -72,8 +72,8 @@ class DistillLoss(nn.Module):
             truth = F.cross_entropy(logits, targets[counted], reduction="sum", label_smoothing=smoothing)
             loss = loss + distill.truth * truth
         if distill.truth < 1:
-            with torch.no_grad():
-                teacher_logits = self._teacher_logits(theirs).float()
+            with torch.no_grad(), torch.autocast(theirs.device.type, enabled=False):
+                teacher_logits = self._teacher_logits(theirs)
             loss = loss + (1 - distill.truth) * soft_loss(logits, teacher_logits, distill.temperature).sum()
         if self.states_map is not None:
             loss = loss + distill.states * turned(self.states_map(mine), theirs).sum()

@@ -20,6 +20,7 @@ ABOUT, LOCK, ANSWERS = "about.json", "lock", "answers.jsonl"
 ARRAYS = ("states", "sessions")
 SAVE_SECONDS = 20.0
 """Time between two saves of what the teacher has said."""
+_FILES = (*(f"{name}.bin" for name in ARRAYS), ANSWERS, ABOUT, f"{ABOUT}.partial")
 
 
 def key_name(key: dict[str, Any]) -> str:
@@ -68,10 +69,10 @@ class TeacherFolder:
         """
         if remove and self.path.is_dir():
             self.open()
-            self._clear()
-            (self.path / ABOUT).unlink(missing_ok=True)
-            (self.path / LOCK).unlink()
-            self.path.rmdir()
+            for name in (*_FILES, LOCK):
+                (self.path / name).unlink(missing_ok=True)
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -102,16 +103,19 @@ class TeacherFolder:
         partial.replace(self.path / ABOUT)
 
     def _clear(self) -> None:
-        """Removes all but the lock and `about.json`."""
-        ours = {*(self.array(name).name for name in ARRAYS), ANSWERS, ABOUT, f"{ABOUT}.partial", LOCK}
-        strangers = sorted(entry.name for entry in self.path.iterdir() if entry.name not in ours)
+        """Removes all but the lock.
+
+        Raises:
+            UserError: there is something that mtn-edge did not write.
+        """
+        strangers = sorted(entry.name for entry in self.path.iterdir() if entry.name not in (*_FILES, LOCK))
         if strangers:
             raise UserError(
                 f"`{self.path}` holds `{strangers[0]}`, which mtn-edge did not write, so it is not removed",
                 code="not-ours",
                 hint="choose another folder, or remove it yourself",
             )
-        for name in ours - {LOCK, ABOUT}:
+        for name in _FILES:
             (self.path / name).unlink(missing_ok=True)
 
     def _take_lock(self) -> None:

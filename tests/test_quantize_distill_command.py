@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from mtn_edge import folders
+from mtn_edge.cli import main
 from mtn_edge.config import Config, load_config, override, preset, to_toml
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
@@ -29,6 +29,7 @@ SMALL = [
     *("model.d_model=16", "model.heads=2", "model.ffn=16", "model.query_layers=1", "model.decoder_layers=1"),
     *("model.max_tokens=12", "model.max_queries=6", "train.epochs=1", "train.batch_queries=200"),
 ]
+LEARNS = ("train.batch_queries=32", "train.learning_rate=1e-2", "train.warmup_steps=20")
 
 
 def settings(*more: str) -> Config:
@@ -41,19 +42,33 @@ def refused(dataset: Path, output: Path, teacher: Path, *more: str, **options: o
     return str(caught.value)
 
 
-def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mtn_edge", "distill", *map(str, arguments)], capture_output=True, text=True, timeout=300
-    )
+class Command:
+    """The public command, in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments: str | Path) -> tuple[int, str]:
+        """Exit status and standard output."""
+        self._monkeypatch.setattr(sys, "argv", ["mtn-edge", "distill", *map(str, arguments)])
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        return int(end.value.code or 0), self._capsys.readouterr().out
 
 
-def test_the_public_command(tiny_dataset: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(monkeypatch, capsys)
+
+
+def test_the_public_command(tiny_dataset: Path, tiny_checkpoint: Path, tmp_path: Path, command: Command) -> None:
     output = tmp_path / "student"
     words = [word for setting in SMALL for word in ("--set", setting)]
     more = ("--set", "distill.states=0.1", "--set", "distill.answers=0.1", "--seed", "3", "--device", "cpu", "--json")
-    done = command(tiny_dataset, "--teacher", tiny_checkpoint, "-o", output, *words, *more)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    status, said = command(tiny_dataset, "--teacher", tiny_checkpoint, "-o", output, *words, *more)
+    assert status == 0, said
+    result = json.loads(said)
     assert result["status"] == "trained"
     assert [path.name for path in tmp_path.iterdir()] == ["student"]
 
@@ -80,16 +95,16 @@ def test_the_public_command(tiny_dataset: Path, tiny_checkpoint: Path, tmp_path:
     assert not [name for name in state.tensors if "objective" in name or "map" in name]
     assert student.manifest["training"]["parameters"] == sum(x.numel() for x in student.model.parameters())
 
-    again = command(tiny_dataset, "--teacher", tiny_checkpoint, "-o", output, *words, *more[:-1], "--resume")
-    assert again.returncode == 0, again.stderr
-    assert "nothing to resume" in again.stdout
-    assert f"The teacher: {about['teacher_valid_loss']:.4f} nats per token" in again.stdout
+    status, said = command(tiny_dataset, "--teacher", tiny_checkpoint, "-o", output, *words, *more[:-1], "--resume")
+    assert status == 0
+    assert "nothing to resume" in said
+    assert f"The teacher: {about['teacher_valid_loss']:.4f} nats per token" in said
 
 
-def test_a_wrong_teacher_is_one_sentence_in_json(tiny_dataset: Path, tmp_path: Path) -> None:
-    done = command(tiny_dataset, "--teacher", tiny_dataset, "-o", tmp_path / "x", "--json")
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["error"] == {
+def test_a_wrong_teacher_is_one_sentence_in_json(tiny_dataset: Path, tmp_path: Path, command: Command) -> None:
+    status, said = command(tiny_dataset, "--teacher", tiny_dataset, "-o", tmp_path / "x", "--json")
+    assert status == 1
+    assert json.loads(said)["error"] == {
         "code": "wrong-kind",
         "message": f"`{tiny_dataset}` is a dataset, not a checkpoint",
         "hint": "make one with `mtn-edge train`",
@@ -199,14 +214,14 @@ def test_a_time_budget_that_the_teacher_uses_up(
 
 
 def test_any_architecture_teaches_any_other_and_a_cache_serves_them(tiny_dataset: Path, tmp_path: Path) -> None:
-    config = settings("model.arch=transformer")
+    config = settings("model.arch=transformer", *LEARNS)
     train_model(tiny_dataset, tmp_path / "teacher", config=config, device="cpu")
     for arch in ("hred", "mtn"):
         result = distill_model(
             tiny_dataset,
             tmp_path / arch,
             teacher=tmp_path / "teacher",
-            config=settings(f"model.arch={arch}", "model.units=8", "distill.truth=0"),
+            config=settings(f"model.arch={arch}", "model.units=8", "distill.truth=0", *LEARNS),
             device="cpu",
             cache=tmp_path / "cache",
         )
@@ -217,7 +232,7 @@ def test_any_architecture_teaches_any_other_and_a_cache_serves_them(tiny_dataset
 
 def test_the_teacher_alone_teaches_what_it_knows(tiny_dataset: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """With the truth left out, the same steps bring the student nearer to its teacher than training alone."""
-    more = ("train.epochs=6", "train.batch_queries=32", "train.learning_rate=1e-2", "train.warmup_steps=20")
+    more = ("train.epochs=3", *LEARNS)
     taught = distill_model(
         tiny_dataset, tmp_path / "a", teacher=tiny_checkpoint, config=settings("distill.truth=0", *more), device="cpu"
     )["distillation"]
