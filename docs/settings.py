@@ -18,8 +18,9 @@ def render() -> str:
     lines = [
         "# Settings",
         "",
-        "`train` and `distill` take them from a preset, then from `--config FILE.toml`, then from `--set section.key=value`; the",
-        "later wins. The resolved ones lie in the checkpoint's `config.toml`. Written by `python docs/settings.py`.",
+        "`train` and `distill` take them from a preset, then from `--config FILE.toml`, then from",
+        "`--set section.key=value`; the later wins. The resolved ones lie in the checkpoint's `config.toml`. Written",
+        "by `python docs/settings.py`.",
     ]
     configs = [dataclasses.replace(preset(name), distill=DistillConfig()) for name in PRESETS]
     for section in dataclasses.fields(configs[0]):
