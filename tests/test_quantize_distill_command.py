@@ -239,7 +239,7 @@ def test_the_teacher_alone_teaches_what_it_knows(tiny_dataset: Path, tiny_checkp
     alone = distill_model(
         tiny_dataset, tmp_path / "b", teacher=tiny_checkpoint, config=settings("distill.truth=1", *more), device="cpu"
     )["distillation"]
-    assert taught["kl"] < 0.8 * alone["kl"]
+    assert taught["kl"] < 0.9 * alone["kl"]
 
 
 def test_three_levels(tiny_dataset: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:

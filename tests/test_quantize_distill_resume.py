@@ -17,7 +17,7 @@ SETTINGS = [
     *("model.max_tokens=12", "model.max_queries=6", "model.dropout=0.3"),
     *("train.epochs=1", "train.batch_queries=32", "train.validate_every=9", "train.patience=99"),
     *("train.warmup_steps=20", "train.valid_queries=50"),
-    *("distill.states=0.2", "distill.sessions=0.2", "distill.answers=0.1"),
+    *("distill.states=0.2", "distill.sessions=0.2", "distill.answers=0.05"),
 ]
 
 # Imports everything once, then forks for each command, whose teacher is saved after every batch and every answer. The
@@ -125,7 +125,7 @@ def test_killed_in_every_part(
     whole, operations = unbroken
     output, seen = tmp_path / "student", set()
     resumed = arguments(tiny_dataset, tiny_checkpoint, output, "--resume")
-    for die_at in (1, 3, 9, 40, 6, 3, 5, 4, 20, 30, 12, 9, 6, 3):
+    for die_at in (3, 30, 9, 8, 22, 30, 12, 9, 5):
         assert die_at < operations
         status, words = forker.run(resumed, die_at=die_at)
         if status == 0:
@@ -165,7 +165,7 @@ def test_ctrl_c_keeps_what_the_teacher_said_and_another_teacher_is_another_run(
     process = forker.start(arguments(tiny_dataset, tiny_checkpoint, output))
     answers = tmp_path / ".student.teacher" / "answers.jsonl"
     deadline = time.monotonic() + 120
-    while not (answers.is_file() and answers.read_bytes().count(b"\n") > 5):
+    while not (answers.is_file() and answers.read_bytes().count(b"\n") > 3):
         assert time.monotonic() < deadline
         time.sleep(0.005)
     os.kill(process, signal.SIGINT)
@@ -174,7 +174,7 @@ def test_ctrl_c_keeps_what_the_teacher_said_and_another_teacher_is_another_run(
     assert words.strip().splitlines()[-1].endswith("go on with the same command and --resume.")
     assert "Traceback" not in words
     kept = answers.read_bytes()
-    status, words = forker.run(arguments(tiny_dataset, tiny_checkpoint, output, "--resume"), die_at=110)
+    status, words = forker.run(arguments(tiny_dataset, tiny_checkpoint, output, "--resume"), die_at=60)
     assert status == -signal.SIGKILL, words
     assert answers.read_bytes().startswith(kept)
     state = tmp_path / ".student.training" / "state.safetensors"
