@@ -129,7 +129,7 @@ class TrainConfig:
 class DistillConfig:
     """What a network learns from a teacher (docs/compression.md)."""
 
-    truth: float = 0.5
+    truth: float = 0.1
     """Weight of the cross-entropy to the true next token; the teacher's distribution has the rest of 1."""
     temperature: float = 1.0
     """Both distributions are softened by it before they are compared; 1 leaves them as they are."""
