@@ -28,7 +28,7 @@ from mtn_edge.decoding.torch_engine import TorchEngine
 from mtn_edge.models.build import Network, build
 from mtn_edge.pages.tables import aligned
 from mtn_edge.profiling.machine import describe_machine, describe_versions
-from mtn_edge.training.module import token_loss
+from mtn_edge.training.objective import token_loss
 
 LENGTHS = (2, 5, 10, 20, 50)
 """Queries of a session."""

@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from mtn_edge import config as settings
-from mtn_edge.config import preset
+from mtn_edge.config import DistillConfig, preset
 
 PAGE = Path(__file__).with_suffix(".md")
 PRESETS = ("tiny", "small", "base")
@@ -18,10 +18,11 @@ def render() -> str:
     lines = [
         "# Settings",
         "",
-        "`train` takes them from a preset, then from `--config FILE.toml`, then from `--set section.key=value`; the",
-        "later wins. The resolved ones lie in the checkpoint's `config.toml`. Written by `python docs/settings.py`.",
+        "`train` and `distill` take them from a preset, then from `--config FILE.toml`, then from",
+        "`--set section.key=value`; the later wins. The resolved ones lie in the checkpoint's `config.toml`. Written",
+        "by `python docs/settings.py`.",
     ]
-    configs = [preset(name) for name in PRESETS]
+    configs = [dataclasses.replace(preset(name), distill=DistillConfig()) for name in PRESETS]
     for section in dataclasses.fields(configs[0]):
         kind = type(getattr(configs[0], section.name))
         lines += [

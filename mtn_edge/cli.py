@@ -18,6 +18,7 @@ from mtn_edge.evaluation.cli import evaluate
 from mtn_edge.profiling.cli import profile
 from mtn_edge.runtime import cli as runtime_cli
 from mtn_edge.training.cli import train
+from quantize.cli import distill
 
 app = typer.Typer(
     name="mtn-edge",
@@ -34,6 +35,7 @@ app.command("quantize")(quantize)
 app.command("verify")(verify)
 app.add_typer(export_app, name="export")
 app.command("train")(train)
+app.command("distill")(distill)
 app.command("evaluate")(evaluate)
 app.command("profile")(profile)
 app.command("demo")(demo)

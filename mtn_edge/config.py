@@ -126,11 +126,31 @@ class TrainConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistillConfig:
+    """What a network learns from a teacher (docs/compression.md)."""
+
+    truth: float = 0.1
+    """Weight of the cross-entropy to the true next token; the teacher's distribution has the rest of 1."""
+    temperature: float = 1.0
+    """Both distributions are softened by it before they are compared; 1 leaves them as they are."""
+    states: float = 0.0
+    """Weight of the distance (1 - cosine) between the decoder states of student and teacher, both MTNs."""
+    sessions: float = 0.0
+    """Weight of the distance between their session vectors."""
+    answers: float = 0.0
+    """Share of the training sessions that are learnt once more with the teacher's own answers as targets."""
+    beam: int = 4
+    """Hypotheses of the search for those answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """Everything that `train` needs to know; written to `config.toml` resolved."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    distill: DistillConfig | None = None
+    """Of `distill` alone; a setting of the section makes it."""
 
 
 def preset(name: str, arch: str = "mtn") -> Config:
@@ -207,7 +227,7 @@ def load_config(path: Path, base: Config) -> Config:
             raise UserError(
                 f"`{section}` in `{path}` stands outside a section",
                 code="bad-config",
-                hint="write it under [model] or [train]",
+                hint="write it under [model], [train] or [distill]",
             )
         for key, value in values.items():
             base = _set(base, f"{section}.{key}", value)
@@ -235,6 +255,8 @@ def check(config: Config) -> Config:
         UserError: a value is out of range; the sentence names it.
     """
     model, train = config.model, config.train
+    if config.distill is not None:
+        _check_distill(config.distill, model, train)
     positive = {
         f"model.{name}": getattr(model, name)
         for name in (
@@ -297,10 +319,34 @@ def check(config: Config) -> Config:
     return config
 
 
+def _check_distill(distill: DistillConfig, model: ModelConfig, train: TrainConfig) -> None:
+    for name in ("truth", "answers"):
+        if not 0 <= getattr(distill, name) <= 1:
+            raise _bad_value(f"distill.{name}", getattr(distill, name), "from 0 to 1")
+    for name in ("states", "sessions"):
+        weight = getattr(distill, name)
+        if not 0 <= weight < math.inf:
+            raise _bad_value(f"distill.{name}", weight, "at least 0 and finite")
+        if weight and model.arch != "mtn":
+            raise _bad_value(f"distill.{name}", weight, f"0 with model.arch {model.arch}: only MTNs have it")
+    if not 0 < distill.temperature < math.inf:
+        raise _bad_value("distill.temperature", distill.temperature, "above 0 and finite")
+    if distill.beam < 1:
+        raise _bad_value("distill.beam", distill.beam, "at least 1")
+    if train.compile:
+        raise _bad_value("train.compile", train.compile, "false with a teacher, whose outputs are read from a file")
+    if train.bpe_dropout:
+        raise _bad_value(
+            "train.bpe_dropout", train.bpe_dropout, "0 with a teacher, who is asked once about each query as it is cut"
+        )
+
+
 def to_toml(config: Config) -> str:
     """The resolved settings as TOML, every key present."""
     lines: list[str] = []
     for section in dataclasses.fields(config):
+        if getattr(config, section.name) is None:
+            continue
         lines.append(f"[{section.name}]")
         for key, value in dataclasses.asdict(getattr(config, section.name)).items():
             lines.append(
@@ -312,9 +358,10 @@ def to_toml(config: Config) -> str:
 
 def _set(config: Config, key: str, value: Any) -> Config:
     section_name, _, name = key.partition(".")
-    known = [
-        f"{s.name}.{f.name}" for s in dataclasses.fields(config) for f in dataclasses.fields(getattr(config, s.name))
-    ]
+    if section_name == "distill" and config.distill is None:
+        config = dataclasses.replace(config, distill=DistillConfig())
+    sections = [s.name for s in dataclasses.fields(config) if getattr(config, s.name) is not None]
+    known = [f"{section}.{f.name}" for section in sections for f in dataclasses.fields(getattr(config, section))]
     if key not in known:
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
         raise UserError(

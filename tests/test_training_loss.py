@@ -16,7 +16,8 @@ from mtn_edge.models.layers import Packing
 from mtn_edge.models.mtn import MTN
 from mtn_edge.tokenizer import BOS, EOS, PAD
 from mtn_edge.training.checkpoint import load_checkpoint
-from mtn_edge.training.module import TrainingModule, learning_rate, mean_loss, token_loss
+from mtn_edge.training.module import TrainingModule, learning_rate, mean_loss
+from mtn_edge.training.objective import CrossEntropy, token_loss
 from mtn_edge.training.run import train_model
 from mtn_edge.training.state import Progress
 
@@ -71,7 +72,8 @@ def test_validation_is_without_dropout_and_leaves_the_generator_alone() -> None:
 
 
 def test_only_matrices_decay() -> None:
-    module = TrainingModule(small(), TrainConfig(weight_decay=0.5), total_steps=10, progress=Progress())
+    train = TrainConfig(weight_decay=0.5)
+    module = TrainingModule(small(), CrossEntropy(train), train, total_steps=10, progress=Progress())
     optimizer = module.configure_optimizers()
     decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in module.model.named_parameters():

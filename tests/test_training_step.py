@@ -13,6 +13,7 @@ from mtn_edge.models.build import Network, build
 from mtn_edge.training.average import Average
 from mtn_edge.training.checkpoint import load_checkpoint
 from mtn_edge.training.module import TrainingModule
+from mtn_edge.training.objective import CrossEntropy
 from mtn_edge.training.run import train_model
 from mtn_edge.training.state import Progress, load_state
 from mtn_edge.training.stream import Micro, Stream
@@ -36,7 +37,7 @@ def gradients(parts: int, queries: int) -> list[dict[str, Tensor]]:
     batches = Batches(texts, max_tokens=8, max_queries=4, batch_queries=queries, parts=parts)
     train = TrainConfig(accumulate=parts, label_smoothing=0.1)
     model = small()
-    module = TrainingModule(model, train, total_steps=9, progress=Progress())
+    module = TrainingModule(model, CrossEntropy(train), train, total_steps=9, progress=Progress())
     found, stream = [], list(Stream(batches, Progress(), seed=1, epochs=1, accumulate=parts))
     assert len(stream) == len(batches) * parts
     for first in range(0, len(stream), parts):
@@ -135,7 +136,7 @@ def test_three_levels_pass_the_users_on(monkeypatch: pytest.MonkeyPatch) -> None
     texts = TokenizedSessions([["a"], ["b"], ["c"]], lambda x: [[ord(y) for y in text] for text in x], [1, 1, 2])
     batches = Batches(texts, max_tokens=8, max_queries=4, batch_queries=9, max_sessions=3)
     (batch,) = batches.stream(1, 0)
-    module = TrainingModule(model, TrainConfig(), total_steps=1, progress=Progress())
-    module.training_step(Micro(Batch(*batch), 6, 3))
+    module = TrainingModule(model, CrossEntropy(TrainConfig()), TrainConfig(), total_steps=1, progress=Progress())
+    module.training_step(Micro(Batch(*batch), 6, 3, torch.arange(3)))
     assert [user.tolist() for user in seen] == [batch.user.tolist()]
     assert sorted(batch.user.tolist()) in ([0, 0, 1], [0, 1, 1])

@@ -25,7 +25,8 @@ from mtn_edge.config import Config, override, preset
 from mtn_edge.data.batches import Batch, Batches, TokenizedSessions
 from mtn_edge.models.build import Network, build
 from mtn_edge.profiling.machine import describe_machine, describe_versions
-from mtn_edge.training.module import TrainingModule, token_loss
+from mtn_edge.training.module import TrainingModule
+from mtn_edge.training.objective import CrossEntropy, token_loss
 from mtn_edge.training.state import Progress
 from mtn_edge.training.stream import Micro, Stream
 
@@ -138,7 +139,8 @@ def train(network: Network, batches: Batches, config: Config, options: argparse.
         enable_model_summary=False,
     )
     stream = Stream(batches, progress, seed=1, epochs=config.train.epochs, accumulate=1)
-    module = TrainingModule(network, config.train, total_steps=len(stream), progress=progress)
+    loss = CrossEntropy(config.train)
+    module = TrainingModule(network, loss, config.train, total_steps=len(stream), progress=progress)
     trainer.fit(module, train_dataloaders=stream)
     return clock
 

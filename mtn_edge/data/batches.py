@@ -63,6 +63,8 @@ class Step(NamedTuple):
     """Tokens to predict in all parts."""
     queries: int
     """Queries to predict in all parts."""
+    numbers: list[NDArray[np.int64]]
+    """The numbers of the queries to predict in each batch, in the order of its rows (`Batch.target_in`)."""
 
 
 class TokenizedSessions:
@@ -72,6 +74,7 @@ class TokenizedSessions:
         sessions: queries in normal form, in order; empty queries and sessions are left out.
         encode_batch: texts to token numbers (`Tokenizer.encode_batch`).
         users: the user of each session, those of one user being neighbours; None where it does not matter.
+        targets: what to predict in the place of each query, of the same shape as `sessions`; None predicts the queries.
     """
 
     def __init__(
@@ -79,19 +82,16 @@ class TokenizedSessions:
         sessions: Sequence[Sequence[str]],
         encode_batch: Callable[[Sequence[str]], list[list[int]]],
         users: Sequence[int] | None = None,
+        targets: Sequence[Sequence[str]] | None = None,
     ) -> None:
         sizes = np.array([sum(map(bool, session)) for session in sessions], dtype=np.int64)
-        texts = [query for session in sessions for query in session if query]
-        tokens: list[NDArray[np.int32]] = []
-        lengths: list[NDArray[np.int64]] = []
-        for first in range(0, len(texts), _CHUNK):
-            encoded = encode_batch(texts[first : first + _CHUNK])
-            lengths.append(np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)))
-            tokens.append(np.fromiter((token for query in encoded for token in query), dtype=np.int32))
-        self.tokens = np.concatenate([*tokens, np.zeros(0, np.int32)])
+        spelling = _spell([query for session in sessions for query in session if query], encode_batch)
+        self.tokens = spelling.tokens
         """Token numbers of all queries, one after the other."""
-        self.query_offsets = offsets_of(np.concatenate([*lengths, np.zeros(0, np.int64)]))
+        self.query_offsets = spelling.offsets
         """Query n is `tokens[query_offsets[n] : query_offsets[n + 1]]`."""
+        self.targets = None if targets is None else _spell([x for target in targets for x in target if x], encode_batch)
+        """What to predict in the place of each query; None: the queries themselves."""
         self.session_offsets = offsets_of(sizes[sizes > 0])
         """Session s holds queries `session_offsets[s]` to `session_offsets[s + 1] - 1`."""
         self.users = None if users is None else np.asarray(users, dtype=np.int64)[sizes > 0]
@@ -99,6 +99,11 @@ class TokenizedSessions:
 
     def __len__(self) -> int:
         return len(self.session_offsets) - 1
+
+    def rows(self, max_tokens: int) -> NDArray[np.int64]:
+        """How many decoder states each query has as a target: one for `<bos>` and one for each token written."""
+        offsets = self.query_offsets if self.targets is None else self.targets.offsets
+        return np.asarray(np.minimum(np.diff(offsets), max_tokens) + 1)
 
     @property
     def queries(self) -> int:
@@ -154,6 +159,7 @@ class Batches:
         respell: Respell | None = None,
     ) -> None:
         self._spelling, self._respell = Spelling(sessions.tokens, sessions.query_offsets), respell
+        self._targets = sessions.targets
         self._max_tokens, self._max_queries, self._parts = max_tokens, max_queries, parts
         self._reads_last = max_sessions is not None
         self.windows = cut(sessions.session_offsets, max_queries)
@@ -165,7 +171,10 @@ class Batches:
             session = np.searchsorted(sessions.session_offsets, self.windows.first, side="right") - 1
             user = sessions.users[session]
             self.groups = cut(np.append(np.flatnonzero(np.diff(user, prepend=-1)), count), max_sessions)
-        lengths = np.minimum(np.diff(sessions.query_offsets), max_tokens)
+        lengths = np.diff(sessions.query_offsets)
+        if sessions.targets is not None:
+            lengths = np.maximum(lengths, np.diff(sessions.targets.offsets))
+        lengths = np.minimum(lengths, max_tokens)
         longest = reduce_pieces(np.maximum, lengths, self.windows)
         shapes = Shapes(
             queries=reduce_pieces(np.add, self.windows.size, self.groups),
@@ -198,7 +207,7 @@ class Batches:
             world: a divisor of `parts`.
         """
         spelling = self._respell(seed, epoch) if self._respell else self._spelling
-        lengths = np.diff(spelling.offsets)
+        lengths = np.diff((self._targets or spelling).offsets)
         for members in self.order(seed, epoch)[position:]:
             length = lengths[self._rows(members).targets]
             tokens = np.minimum(length, self._max_tokens).sum() + (length <= self._max_tokens).sum()
@@ -207,7 +216,8 @@ class Batches:
                 self._batch(self._rows(part), spelling) if len(part) else self._silent(members[:1], spelling)
                 for part in mine
             ]
-            yield Step(batches, int(tokens), len(length))
+            numbers = [self._rows(part if len(part) else members[:1]).targets for part in mine]
+            yield Step(batches, int(tokens), len(length), numbers)
 
     def stream(self, seed: int, epoch: int, position: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from step `position` on."""
@@ -246,7 +256,10 @@ class Batches:
         source[:, 1:] = _padded(tokens, (end - read)[:, :q], earlier, source.shape[2])
 
         asked = real & (place >= rows.context[:, None])
-        written = read * asked
+        if self._targets is not None:
+            tokens, offsets = self._targets
+            start, end = offsets[query], offsets[query + 1]
+        written = np.minimum(end - start, self._max_tokens) * asked
         width = int(written.max()) + 1
         target_in = np.full((*real.shape, width), PAD, dtype=np.int64)
         target_in[:, :, 0] = np.where(asked, BOS, PAD)
@@ -256,6 +269,19 @@ class Batches:
         row, column = np.nonzero(asked & (end - start <= self._max_tokens))
         target_out[row, column, written[row, column]] = EOS
         return Batch(*(torch.from_numpy(array) for array in (source, target_in, target_out, rows.group)))
+
+
+def _spell(texts: Sequence[str], encode_batch: Callable[[Sequence[str]], list[list[int]]]) -> Spelling:
+    tokens: list[NDArray[np.int32]] = []
+    lengths: list[NDArray[np.int64]] = []
+    for first in range(0, len(texts), _CHUNK):
+        encoded = encode_batch(texts[first : first + _CHUNK])
+        lengths.append(np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)))
+        tokens.append(np.fromiter((token for query in encoded for token in query), dtype=np.int32))
+    return Spelling(
+        np.concatenate([*tokens, np.zeros(0, np.int32)]),
+        offsets_of(np.concatenate([*lengths, np.zeros(0, np.int64)])),
+    )
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -29,8 +29,14 @@ def require_same(before: dict[str, Any], now: dict[str, Any]) -> None:
             code="other-run",
             hint="name that dataset, or start anew with --force",
         )
+    if before.get("teacher") != now["teacher"]:
+        raise UserError(
+            "the interrupted run was learning from another teacher, or from none",
+            code="other-run",
+            hint="give the same --teacher, or start anew with --force",
+        )
     for section, settings in now["config"].items():
-        for key, value in settings.items():
+        for key, value in (settings or {}).items():
             was = before["config"][section].get(key)
             if was == value:
                 continue

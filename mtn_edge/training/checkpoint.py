@@ -73,7 +73,7 @@ def write_checkpoint(
     write_rows(folder / METRICS, state.progress.rows)
     (folder / STATE_FOLDER).mkdir()
     # The best weights lie in the checkpoint itself already.
-    tensors = {name: value for name, value in state.tensors.items() if not name.startswith("best.")}
+    tensors = {name: value for name, value in state.without_objective().items() if not name.startswith("best.")}
     save_state(folder / STATE_FOLDER, TrainingState(run=state.run, progress=state.progress, tensors=tensors))
     content = {"model": asdict(config.model), "training": training, "lineage": lineage}
     write_manifest(folder, "checkpoint", content)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from mtn_edge.config import load_config, override, preset
+from mtn_edge.config import Config, load_config, override, preset
 from mtn_edge.console import ForceFlag, JsonFlag, VerboseFlag, emit, say
 from mtn_edge.errors import UserError, missing_extra
 
@@ -47,14 +47,7 @@ def train(
     Settings come from the preset, then from --config, then from --set; the later wins. A run that was stopped or
     killed goes on with the same command and --resume.
     """
-    config = preset(preset_name, arch)
-    if config_file is not None:
-        config = load_config(config_file, config)
-    config = override(config, [*(settings or []), f"model.arch={arch}"])
-    if seed is not None:
-        config = override(config, [f"train.seed={seed}"])
-    if time_budget is not None:
-        config = override(config, [f"train.time_budget={_seconds(time_budget)}"])
+    config = read_settings(preset_name, arch, config_file, settings, seed=seed, time_budget=time_budget)
     try:
         from mtn_edge.training.run import train_model
     except ImportError as error:
@@ -71,7 +64,32 @@ def train(
     )
     if verbose:
         say("\n".join(f"{key}: {value}" for key, value in result.items()))
-    emit(result, as_json=as_json, words=_words(result))
+    emit(result, as_json=as_json, words=words(result))
+
+
+def read_settings(
+    preset_name: str,
+    arch: str,
+    config_file: Path | None,
+    settings: list[str] | None,
+    *,
+    seed: int | None,
+    time_budget: str | None,
+) -> Config:
+    """The settings that the options of `train` and `distill` ask for.
+
+    Raises:
+        UserError: one of them is unknown or malformed.
+    """
+    config = preset(preset_name, arch)
+    if config_file is not None:
+        config = load_config(config_file, config)
+    config = override(config, [*(settings or []), f"model.arch={arch}"])
+    if seed is not None:
+        config = override(config, [f"train.seed={seed}"])
+    if time_budget is not None:
+        config = override(config, [f"train.time_budget={_seconds(time_budget)}"])
+    return config
 
 
 def _seconds(text: str) -> float:
@@ -85,7 +103,8 @@ def _seconds(text: str) -> float:
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
-def _words(result: dict[str, Any]) -> str:
+def words(result: dict[str, Any]) -> str:
+    """What training came to, for people."""
     if result["status"] == "finished already":
         return f"{result['checkpoint']} is finished: nothing to resume, {result['valid_loss']:.4f} nats per token."
     why = " (stopped early)" if result["stopped_early"] else ""

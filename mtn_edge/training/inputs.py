@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from mtn_edge.config import Config
+from mtn_edge.config import Config, ModelConfig, TrainConfig
 from mtn_edge.data.batches import Batch, Batches, TokenizedSessions
 from mtn_edge.data.bpe_dropout import BpeDropout
 from mtn_edge.data.dataset import Dataset, SplitName
 from mtn_edge.errors import UserError
+from mtn_edge.training.objective import Rewritten
 from mtn_edge.training.ranking import RankingSample
 
 
@@ -19,22 +21,32 @@ from mtn_edge.training.ranking import RankingSample
 class Inputs:
     """The two splits of a run."""
 
+    settings: TrainConfig
+    learnt: TokenizedSessions
+    """What the batches of the training split are made of."""
     train: Batches
     valid: list[Batch]
     ranking: RankingSample | None
     """None where the loss decides when to stop."""
     queries: int
-    """Queries of the training split."""
+    """Queries to learn from in an epoch."""
     total_steps: int
 
 
-def read_inputs(data: Dataset, config: Config, *, world: int) -> Inputs:
+def read_inputs(
+    data: Dataset,
+    config: Config,
+    *,
+    world: int,
+    rewrite: Callable[[Sequence[Sequence[str]]], Rewritten | None] = lambda _: None,
+) -> Inputs:
     """Reads and tokenizes the training split and a sample of the validation split.
 
     Args:
         data: the dataset.
         config: the settings.
         world: processes that share a step.
+        rewrite: what is learnt from beside the sessions of the training split, made from them.
 
     Raises:
         UserError: a split is empty.
@@ -42,16 +54,11 @@ def read_inputs(data: Dataset, config: Config, *, world: int) -> Inputs:
     model, train = config.model, config.train
     sessions, users = _read(data, "train", levels=model.levels)
     valid, valid_users = _sample(*_read(data, "valid", levels=model.levels), train.valid_queries)
-    context = {
-        "max_tokens": model.max_tokens,
-        "max_queries": model.max_queries,
-        "max_sessions": model.max_sessions if model.levels == 3 else None,
-    }
     texts = [query for session in sessions for query in session if query] if train.bpe_dropout else []
-    learnt = TokenizedSessions(sessions, data.tokenizer.encode_batch, users)
+    learnt = _tokenize(data, sessions, users, rewrite(sessions))
     batches = Batches(
         learnt,
-        **context,  # type: ignore[arg-type]
+        **context_of(model),
         batch_queries=train.batch_queries,
         batch_tokens=train.batch_tokens,
         parts=train.accumulate * world,
@@ -59,17 +66,39 @@ def read_inputs(data: Dataset, config: Config, *, world: int) -> Inputs:
     )
     scored = Batches(
         TokenizedSessions(valid, data.tokenizer.encode_batch, valid_users),
-        **context,  # type: ignore[arg-type]
+        **context_of(model),
         batch_queries=max(256, train.batch_queries),
         batch_tokens=train.batch_tokens,
     )
     return Inputs(
+        settings=train,
+        learnt=learnt,
         train=batches,
         valid=list(scored.stream(0, 0)),
         ranking=RankingSample(valid, data.tokenizer, train.mrr_queries) if train.stop_on == "mrr" else None,
         queries=learnt.queries,
         total_steps=len(batches) * train.epochs,
     )
+
+
+def context_of(model: ModelConfig) -> dict[str, Any]:
+    """How much a network sees, as arguments of `Batches`."""
+    return {
+        "max_tokens": model.max_tokens,
+        "max_queries": model.max_queries,
+        "max_sessions": model.max_sessions if model.levels == 3 else None,
+    }
+
+
+def _tokenize(
+    data: Dataset, sessions: list[list[str]], users: list[int] | None, more: Rewritten | None
+) -> TokenizedSessions:
+    if more is None:
+        return TokenizedSessions(sessions, data.tokenizer.encode_batch, users)
+    if users is not None:  # nobody's earlier sessions
+        users = [*users, *range(max(users) + 1, max(users) + 1 + len(more.sessions))]
+    read, targets = [*sessions, *more.sessions], [*sessions, *more.targets]
+    return TokenizedSessions(read, data.tokenizer.encode_batch, users, targets)
 
 
 def _read(data: Dataset, split: SplitName, *, levels: int) -> tuple[list[list[str]], list[int] | None]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from mtn_edge.config import TrainConfig
-from mtn_edge.data.batches import IGNORE, Batch
+from mtn_edge.data.batches import Batch
 from mtn_edge.models.build import Network
-from mtn_edge.tokenizer import PAD
 from mtn_edge.training.faults import diverged
+from mtn_edge.training.objective import Loss, token_loss
 from mtn_edge.training.optimizer import make_optimizer
-from mtn_edge.training.state import Progress
+from mtn_edge.training.state import OBJECTIVE, Progress
 from mtn_edge.training.stream import Micro
 
 
@@ -26,6 +25,7 @@ class TrainingModule(pl.LightningModule):
 
     Args:
         model: the network.
+        loss: what it learns: a module whose call is an `objective.Loss`.
         train: how to train it.
         total_steps: steps of the whole run.
         progress: where the run stands; its step counts those before a resume too, unlike Lightning's `global_step`.
@@ -33,27 +33,39 @@ class TrainingModule(pl.LightningModule):
     """
 
     def __init__(
-        self, model: Network, train: TrainConfig, *, total_steps: int, progress: Progress, world: int = 1
+        self,
+        model: Network,
+        loss: nn.Module,
+        train: TrainConfig,
+        *,
+        total_steps: int,
+        progress: Progress,
+        world: int = 1,
     ) -> None:
         super().__init__()
         self.model = model
+        self.objective = loss
         self.train_config = train
         self.total_steps = total_steps
         self._progress = progress
         # Lightning divides by the batches of a step, and takes the mean of the gradients of the processes.
         self._shares = train.accumulate * world
-        self._loss: Callable[..., tuple[Tensor, Tensor]] = (
-            torch.compile(token_loss, dynamic=True) if train.compile else token_loss
-        )
+        # What is compiled must not become a second child, whose weights would count twice.
+        self._loss = cast(Loss, torch.compile(loss.forward, dynamic=True) if train.compile else loss.forward)
+
+    def learning(self) -> dict[str, nn.Parameter]:
+        """All that learns, by name: the weights of the network, and of the objective under `objective.`."""
+        named = dict(self.model.named_parameters())
+        return named | {f"{OBJECTIVE}.{name}": x for name, x in self.objective.named_parameters()}
 
     def training_step(self, micro: Micro) -> Tensor:
         """Loss of a batch; the mean over all batches of its step is the step's loss, nats per token."""
-        loss, _ = self._loss(self.model, micro.batch, label_smoothing=self.train_config.label_smoothing)
+        loss = self._loss(self.model, micro.batch, micro.numbers)
         return loss * (self._shares / micro.tokens)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The optimizer that the settings name."""
-        return make_optimizer(self.model, self.train_config)
+        return make_optimizer(self.model, self.train_config, self.objective)
 
     def configure_gradient_clipping(self, *arguments: Any, **named: Any) -> None:  # noqa: ARG002
         """Scales the gradients of a step down to their largest norm.
@@ -61,7 +73,7 @@ class TrainingModule(pl.LightningModule):
         Raises:
             UserError: they are no numbers; the weights have not seen them.
         """
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.train_config.clip_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.learning().values(), self.train_config.clip_norm)
         if not bool(norm.isfinite()):
             raise diverged(self._progress.step + 1)
 
@@ -78,17 +90,6 @@ def learning_rate(step: int, train: TrainConfig, total_steps: int) -> float:
         return train.learning_rate * (step + 1) / warmup
     done = (step - warmup) / max(1, total_steps - warmup)
     return train.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
-
-
-def token_loss(model: Network, batch: Batch, *, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Cross-entropy summed over the tokens to predict, and how many there are.
-
-    The output layer is the dearest of all, so only positions that count reach it.
-    """
-    targets = batch.target_out[batch.target_in != PAD]  # [n]
-    logits = model.logits(model.states(batch.source, batch.target_in, batch.user))  # [n, v]
-    loss = F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="sum", label_smoothing=label_smoothing)
-    return loss, (targets != IGNORE).sum()
 
 
 @torch.no_grad()

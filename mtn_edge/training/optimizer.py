@@ -29,8 +29,10 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 
 
-def make_optimizer(model: Network, train: TrainConfig) -> torch.optim.Optimizer:
-    """The optimizer that `train.optimizer` names; only what has two or more dimensions decays.
+def make_optimizer(model: Network, train: TrainConfig, objective: nn.Module | None = None) -> torch.optim.Optimizer:
+    """The optimizer that `train.optimizer` names, of a network and of what its objective learns.
+
+    Only what has two or more dimensions decays.
 
     Embeddings, positions and output tables are AdamW's with either: their rows are vectors, and few of them have a
     gradient.
@@ -41,7 +43,7 @@ def make_optimizer(model: Network, train: TrainConfig) -> torch.optim.Optimizer:
     matrices: list[Tensor] = []
     decaying: list[Tensor] = []
     still: list[Tensor] = []
-    for parameter in model.parameters():
+    for parameter in [*model.parameters(), *(objective.parameters() if objective is not None else ())]:
         if train.optimizer == "muon" and parameter.ndim == 2 and id(parameter) not in tables:
             matrices.append(parameter)
         else:

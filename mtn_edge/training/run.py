@@ -8,12 +8,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import lightning
 import lightning.pytorch as pl
 import torch
+from torch import nn
 
 from mtn_edge.config import Config, check
 from mtn_edge.console import progress as show_progress
@@ -28,8 +30,9 @@ from mtn_edge.training.faults import memory_faults
 from mtn_edge.training.gate import learn_sources
 from mtn_edge.training.inputs import Inputs, read_inputs
 from mtn_edge.training.module import TrainingModule
+from mtn_edge.training.objective import Clock, NextToken, Objective, require_objective
 from mtn_edge.training.processes import Processes, find_processes
-from mtn_edge.training.state import Progress, TrainingState, load_state
+from mtn_edge.training.state import OBJECTIVE, Progress, TrainingState, load_state
 from mtn_edge.training.stream import Stream
 from mtn_edge.training.watch import Watch, stop_on_interrupt
 from mtn_edge.training.workplace import TOKENIZER, Workplace
@@ -42,6 +45,7 @@ def train_model(
     output: Path,
     *,
     config: Config,
+    objective: Objective | None = None,
     device: Device = "auto",
     devices: int = 1,
     tensorboard: Path | None = None,
@@ -58,6 +62,7 @@ def train_model(
         dataset: a dataset folder.
         output: the checkpoint folder to be.
         config: the settings; `model.vocab_size` is set from the dataset's tokenizer.
+        objective: what to teach it; None: the next token.
         device: `auto` takes `cuda` when there is one.
         devices: processes on this machine. More than one are started by running the command of this process again
             (`sys.argv`), so that only `mtn-edge train` should ask for them.
@@ -76,19 +81,22 @@ def train_model(
         InterruptedRunError: Ctrl-C; the state is saved.
         SystemExit: in all processes of a run but the first one, when it is over.
     """
-    began = time.monotonic()
+    clock = Clock(time.monotonic(), config.train.time_budget)
+    objective = objective or NextToken()
+    require_objective(config, objective)
     accelerator = _accelerator(device)
     processes = find_processes(devices)
     if processes.rank > 0:
         if resume and Workplace(output).stands:
             raise SystemExit(0)
-        return _follow(dataset, output, config, processes, accelerator, began)
+        return _follow(dataset, output, config, objective, processes, accelerator, clock)
     with Workplace(output) as workplace:
         data, config = _open(dataset, config)
         run = {
             "config": asdict(config),
             "dataset": data.manifest["manifest_sha256"],
             "processes": processes.world,
+            "teacher": objective.teacher,
         }
         if resume and workplace.is_finished(run, force=force):
             training = read_manifest(output, "checkpoint")["training"]
@@ -97,31 +105,45 @@ def train_model(
         if resume:
             found = "nothing to resume: training starts anew"
             say(found if state is None else f"resuming at step {state.progress.step:,}")
-        inputs = read_inputs(data, config, world=processes.world)
+        rewrite = partial(objective.rewrite, clock=clock)
+        inputs = read_inputs(data, config, world=processes.world, rewrite=rewrite)
         model = _new_model(config)
         if start is not None:
             start(model)
-        if state is None:
-            workplace.make(data.tokenizer)
-            state = TrainingState(run=run, progress=Progress(), tensors={})
-        else:
-            state.run = run
-            model.load_state_dict(state.part("model"))
-        with open_board(tensorboard, step=state.progress.step) as show:
-            if not state.progress.ended or processes.external:
-                _fit(model, state, inputs, workplace, config, processes, accelerator, began=began, show=show)
-        return _finish(model, inputs, workplace, data, config, force=force)
+        if state is None or not state.progress.ended or processes.external:
+            loss = objective.make_loss(inputs, accelerator, clock)
+            if state is None:
+                workplace.make(data.tokenizer)
+                state = TrainingState(run=run, progress=Progress(), tensors={})
+            else:
+                state.run = run
+                model.load_state_dict(state.part("model"))
+                loss.load_state_dict(state.part(OBJECTIVE))
+            with open_board(tensorboard, step=state.progress.step) as show:
+                _fit(
+                    model, loss, state, inputs, workplace, config, processes, accelerator, began=clock.began, show=show
+                )
+        return _finish(model, objective, inputs, workplace, data, config, force=force)
 
 
 def _follow(
-    dataset: Path, output: Path, config: Config, processes: Processes, accelerator: str, began: float
+    dataset: Path,
+    output: Path,
+    config: Config,
+    objective: Objective,
+    processes: Processes,
+    accelerator: str,
+    clock: Clock,
 ) -> dict[str, Any]:
     """The part of a process that is not the first one: it takes steps, and leaves no trace."""
     data, config = _open(dataset, config)
     state = TrainingState(run={}, progress=Progress(), tensors={})
-    inputs = read_inputs(data, config, world=processes.world)
+    rewrite = partial(objective.rewrite, clock=clock)
+    inputs = read_inputs(data, config, world=processes.world, rewrite=rewrite)
     model = _new_model(config)
-    _fit(model, state, inputs, Workplace(output), config, processes, accelerator, began=began, show=lambda _: None)
+    loss = objective.make_loss(inputs, accelerator, clock)
+    place = Workplace(output)
+    _fit(model, loss, state, inputs, place, config, processes, accelerator, began=clock.began, show=lambda _: None)
     raise AssertionError  # the fit ends the process
 
 
@@ -137,6 +159,7 @@ def _new_model(config: Config) -> Network:
 
 def _fit(
     model: Network,
+    loss: nn.Module,
     state: TrainingState,
     inputs: Inputs,
     workplace: Workplace,
@@ -183,7 +206,9 @@ def _fit(
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-        module = TrainingModule(model, train, total_steps=inputs.total_steps, progress=progress, world=processes.world)
+        module = TrainingModule(
+            model, loss, train, total_steps=inputs.total_steps, progress=progress, world=processes.world
+        )
         with processes.joined(trainer), memory_faults(progress, train), stop_on_interrupt(watch):
             trainer.fit(module, train_dataloaders=stream)
 
@@ -199,7 +224,14 @@ def _bar(queries: int, progress: Progress, processes: Processes) -> Iterator[Cal
 
 
 def _finish(
-    model: Network, inputs: Inputs, workplace: Workplace, data: Dataset, config: Config, *, force: bool
+    model: Network,
+    objective: Objective,
+    inputs: Inputs,
+    workplace: Workplace,
+    data: Dataset,
+    config: Config,
+    *,
+    force: bool,
 ) -> dict[str, Any]:
     """Makes the checkpoint from the last saved state."""
     state = load_state(workplace.folder)
@@ -219,15 +251,16 @@ def _finish(
     }
     if config.train.stop_on == "mrr":
         training["valid_mrr"] = progress.best_score[0]
+    model.load_state_dict(state.part("best"))
+    training |= objective.describe(model.cpu().eval(), inputs)
     sources = None
     if config.model.fusion != "none":
         say("fitting the gate of the fusion on the validation split")
-        model.load_state_dict(state.part("best"))
-        sources, training["fusion"] = learn_sources(model.cpu().eval(), data, config)
+        sources, training["fusion"] = learn_sources(model, data, config)
     lineage = {
         "dataset": data.manifest["manifest_sha256"],
         "min_users": data.manifest["settings"]["min_users"],
-        "parent": None,
+        "parent": objective.teacher,
         "seed": config.train.seed,
         "versions": {"torch": torch.__version__, "lightning": lightning.__version__},
     }

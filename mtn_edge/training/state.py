@@ -23,6 +23,8 @@ STATE = "state.safetensors"
 STATE_FOLDER = "training_state"
 """Where a finished checkpoint keeps the state that its run ended with."""
 PARTIAL = f"{STATE}.partial"
+OBJECTIVE = "objective"
+"""Part of the state: what the objective itself has learnt; its optimizer's tensors have names `objective.*` too."""
 
 
 @dataclass(kw_only=True)
@@ -61,7 +63,11 @@ class TrainingState:
     """What was asked for: settings, dataset, processes; a run is resumed only by the same (`workplace`)."""
     progress: Progress
     tensors: dict[str, Tensor]
-    """`model.*`, `average.*` where one is kept, `best.*`, `optimizer.*` and `random.*`."""
+    """`model.*`, `objective.*` where it learns, `average.*` where one is kept, `best.*`, `optimizer.*`, `random.*`."""
+
+    def without_objective(self) -> dict[str, Tensor]:
+        """All tensors but those of what the objective has learnt."""
+        return {key: x for key, x in self.tensors.items() if OBJECTIVE not in key.split(".")}
 
     def part(self, name: str) -> dict[str, Tensor]:
         """The tensors under `name.`, without that prefix."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
 from mtn_edge.data.batches import Batch, Batches
 from mtn_edge.training.state import Progress
 
@@ -17,6 +20,8 @@ class Micro(NamedTuple):
     """Tokens to predict in all batches of the step, on all processes."""
     queries: int
     """Queries to predict in them."""
+    numbers: Tensor
+    """[g] int64: the numbers of the queries to predict in this batch, in the order of its rows."""
 
 
 class Stream:
@@ -56,5 +61,5 @@ class Stream:
         for epoch in range(first, self._epochs):
             start = position if epoch == first else 0
             for step in self._batches.steps(self._seed, epoch, start, rank=self._rank, world=self._world):
-                for batch in step.batches:
-                    yield Micro(batch, step.tokens, step.queries)
+                for batch, numbers in zip(step.batches, step.numbers, strict=True):
+                    yield Micro(batch, step.tokens, step.queries, torch.from_numpy(numbers))

@@ -24,7 +24,7 @@ from mtn_edge.training.faults import diverged, interrupted_run
 from mtn_edge.training.module import TrainingModule, learning_rate, mean_loss
 from mtn_edge.training.processes import Processes, sum_over_processes
 from mtn_edge.training.ranking import RankingSample
-from mtn_edge.training.state import TrainingState, save_state
+from mtn_edge.training.state import OBJECTIVE, TrainingState, save_state
 from mtn_edge.training.stream import Micro
 from mtn_edge.training.workplace import Workplace
 
@@ -89,7 +89,7 @@ class Watch(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Puts the saved optimizer and random generators in place; the weights are there already."""
         optimizer = trainer.optimizers[0]
-        named = dict(_module(module).model.named_parameters())
+        named = _module(module).learning()
         for key, value in self._state.part("optimizer").items():
             field, _, name = key.partition(".")
             optimizer.state[named[name]][field] = value.to(named[name].device)
@@ -200,12 +200,13 @@ class Watch(pl.Callback):
         self.progress.train_loss = float(self._loss)
         self._tick()
         tensors = {f"model.{name}": value for name, value in module.model.state_dict().items()}
+        tensors |= {f"{OBJECTIVE}.{name}": value for name, value in module.objective.state_dict().items()}
         if self._average is not None:
             tensors |= {f"average.{name}": value for name, value in self._average.tensors.items()}
         if not all(bool(value.isfinite().all()) for value in tensors.values()):
             raise diverged(self.progress.step)
         tensors |= {f"best.{name}": value for name, value in self._best.items()}
-        for name, parameter in module.model.named_parameters():
+        for name, parameter in module.learning().items():
             for field, value in trainer.optimizers[0].state[parameter].items():
                 tensors[f"optimizer.{field}.{name}"] = value
         tensors["random.cpu"] = torch.get_rng_state()
