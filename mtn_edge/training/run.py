@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 import warnings
@@ -9,11 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import lightning
 import lightning.pytorch as pl
 import torch
+from safetensors.torch import save
 
 from mtn_edge.config import Config, check
 from mtn_edge.console import progress as show_progress
@@ -22,6 +24,7 @@ from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
 from mtn_edge.folders import read_manifest
 from mtn_edge.models.build import Network, build
+from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.board import open_board
 from mtn_edge.training.checkpoint import write_checkpoint
 from mtn_edge.training.faults import memory_faults
@@ -37,11 +40,28 @@ from mtn_edge.training.workplace import TOKENIZER, Workplace
 Device = Literal["auto", "cpu", "cuda"]
 
 
+class Beginning(NamedTuple):
+    """A network to go on training from, in place of random weights."""
+
+    weights: dict[str, torch.Tensor]
+    """Its tensors, as `config.model` describes them."""
+    tokenizer: Tokenizer
+    """Its tokenizer, in place of the dataset's."""
+    parent: str
+    """`manifest_sha256` of the checkpoint that it came from."""
+
+    @property
+    def digest(self) -> str:
+        """What tells it from another one, for a run that is resumed."""
+        return hashlib.sha256(save(dict(sorted(self.weights.items())))).hexdigest()
+
+
 def train_model(
     dataset: Path,
     output: Path,
     *,
     config: Config,
+    beginning: Beginning | None = None,
     device: Device = "auto",
     devices: int = 1,
     tensorboard: Path | None = None,
@@ -56,7 +76,8 @@ def train_model(
     Args:
         dataset: a dataset folder.
         output: the checkpoint folder to be.
-        config: the settings; `model.vocab_size` is set from the dataset's tokenizer.
+        config: the settings; `model.vocab_size` is set from the tokenizer.
+        beginning: a network to go on from, with one process; None begins with random weights.
         device: `auto` takes `cuda` when there is one.
         devices: processes on this machine. More than one are started by running the command of this process again
             (`sys.argv`), so that only `mtn-edge train` should ask for them.
@@ -84,11 +105,12 @@ def train_model(
         if resume and workplace.is_finished(force=force):
             training = read_manifest(output, "checkpoint")["training"]
             return {"checkpoint": str(output), "status": "finished already", **training}
-        data, config = _open(dataset, config)
+        data, config = _open(dataset, config, beginning)
         run = {
             "config": asdict(config),
             "dataset": data.manifest["manifest_sha256"],
             "processes": processes.world,
+            "beginning": beginning.digest if beginning is not None else None,
         }
         state = workplace.find(run, resume=resume, force=force)
         if resume:
@@ -97,6 +119,8 @@ def train_model(
         inputs = read_inputs(data, config, world=processes.world)
         model = _new_model(config)
         if state is None:
+            if beginning is not None:
+                model.load_state_dict(beginning.weights)
             workplace.make(data.tokenizer)
             state = TrainingState(run=run, progress=Progress(), tensors={})
         else:
@@ -105,14 +129,15 @@ def train_model(
         with open_board(tensorboard, step=state.progress.step) as show:
             if not state.progress.ended or processes.external:
                 _fit(model, state, inputs, workplace, config, processes, accelerator, began=began, show=show)
-        return _finish(model, inputs, workplace, data, config, force=force)
+        parent = beginning.parent if beginning is not None else None
+        return _finish(model, inputs, workplace, data, config, parent=parent, force=force)
 
 
 def _follow(
     dataset: Path, output: Path, config: Config, processes: Processes, accelerator: str, began: float
 ) -> dict[str, Any]:
     """The part of a process that is not the first one: it takes steps, and leaves no trace."""
-    data, config = _open(dataset, config)
+    data, config = _open(dataset, config, None)
     state = TrainingState(run={}, progress=Progress(), tensors={})
     inputs = read_inputs(data, config, world=processes.world)
     model = _new_model(config)
@@ -120,8 +145,10 @@ def _follow(
     raise AssertionError  # the fit ends the process
 
 
-def _open(dataset: Path, config: Config) -> tuple[Dataset, Config]:
+def _open(dataset: Path, config: Config, beginning: Beginning | None) -> tuple[Dataset, Config]:
     data = Dataset.open(dataset)
+    if beginning is not None:
+        data = replace(data, tokenizer=beginning.tokenizer)
     return data, check(replace(config, model=replace(config.model, vocab_size=len(data.tokenizer))))
 
 
@@ -194,7 +221,14 @@ def _bar(queries: int, progress: Progress, processes: Processes) -> Iterator[Cal
 
 
 def _finish(
-    model: Network, inputs: Inputs, workplace: Workplace, data: Dataset, config: Config, *, force: bool
+    model: Network,
+    inputs: Inputs,
+    workplace: Workplace,
+    data: Dataset,
+    config: Config,
+    *,
+    parent: str | None,
+    force: bool,
 ) -> dict[str, Any]:
     """Makes the checkpoint from the last saved state."""
     state = load_state(workplace.folder)
@@ -221,7 +255,7 @@ def _finish(
         sources, training["fusion"] = learn_sources(model.cpu().eval(), data, config)
     lineage = {
         "dataset": data.manifest["manifest_sha256"],
-        "parent": None,
+        "parent": parent,
         "seed": config.train.seed,
         "versions": {"torch": torch.__version__, "lightning": lightning.__version__},
     }
