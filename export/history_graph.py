@@ -4,8 +4,8 @@ Contract: inputs `session_earlier` float32 [s, d] (summaries of the sessions bef
 (of the session that ends); outputs `new_session_earlier` [s', d] and `new_session_history` [d], which `encode.onnx`
 adds to every token of the next session. The summary begins at zero again, and everything else as in an empty session.
 
-Shapes: s earlier sessions, s' the same with the one that ends, at most `max_sessions`; d width, h heads of a layer, e width of
-a head.
+Shapes: s earlier sessions, s' the same with the one that ends, at most `max_sessions`; d width, h heads of a layer,
+e width of a head.
 """
 
 from __future__ import annotations

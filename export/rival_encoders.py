@@ -1,7 +1,7 @@
 """`encode.onnx` of the rivals: what one more query does to a session.
 
-Shapes: t tokens, m tokens of the memory, n tokens that are encoded anew, d width, U units, h heads, e width of a head, Ld
-decoder layers, p passes done.
+Shapes: t tokens, m tokens of the memory, n tokens that are encoded anew, d width, U units, h heads, e width of a head,
+Ld decoder layers, p passes done.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class ModelConfig:
     d_model: int = 128
     """Width of every vector between layers; a multiple of `heads`."""
     heads: int = 4
-    """Attention heads of every attention."""
+    """Attention heads of every attention, each `d_model` / `heads` wide; a pruned network has fewer of that width."""
     ffn: int = 512
     """Units of every feed-forward layer."""
     query_layers: int = 1
@@ -69,8 +69,6 @@ class ModelConfig:
     """Layer normalisation before each sub-layer, or after its residual sum as the paper writes it."""
     dropout: float = 0.1
     """Probability of dropping a sub-layer's output unit in training; 0.3 for a few thousand sessions."""
-    head_width: int = 0
-    """Width of an attention head, which stays when heads are pruned; 0 for `d_model` / `heads`."""
     memory_heads: int = 0
     """Heads of every cross-attention of a pruned network; 0 for `heads`."""
     layer_heads: tuple[int, ...] = ()
@@ -278,7 +276,7 @@ def check(config: Config) -> Config:
         if value < 1:
             raise _bad_value(name, value, "at least 1")
     check_layer_sizes(model)
-    if not model.head_width and model.d_model % model.heads:
+    if model.d_model % model.heads:
         raise _bad_value("model.d_model", model.d_model, f"a multiple of model.heads ({model.heads})")
     if train.ngram_mb <= 0:
         raise _bad_value("train.ngram_mb", train.ngram_mb, "above 0")

@@ -31,8 +31,8 @@ Stacks = dict[str, list[LayerSize]]
 
 
 def head_width(config: ModelConfig) -> int:
-    """Width of an attention head."""
-    return config.head_width or config.d_model // config.heads
+    """Width of an attention head: `config.heads` is their number before any were pruned."""
+    return config.d_model // config.heads
 
 
 def memory_heads(config: ModelConfig) -> int:
@@ -74,9 +74,8 @@ def check_layer_sizes(config: ModelConfig) -> None:
     session = stacks(config).get("session", []) if config.arch == "mtn" else []
     if len({size.heads for size in session}) > 1:
         raise _bad("model.layer_heads", list(config.layer_heads), "the same number for all session layers")
-    for name in ("head_width", "memory_heads"):
-        if getattr(config, name) < 0:
-            raise _bad(f"model.{name}", getattr(config, name), "at least 0")
+    if config.memory_heads < 0:
+        raise _bad("model.memory_heads", config.memory_heads, "at least 0")
 
 
 def _counts(config: ModelConfig) -> dict[str, int]:

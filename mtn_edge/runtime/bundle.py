@@ -78,7 +78,5 @@ def _is_model(section: Any) -> bool:
     sizes = [section.get(name) for name in _SIZES]
     if not all(isinstance(size, int) and size >= 1 for size in sizes):
         return False
-    fits = (bool(section.get("head_width")) or section["d_model"] % section["heads"] == 0) and section[
-        "max_queries"
-    ] >= 2
+    fits = section["d_model"] % section["heads"] == 0 and section["max_queries"] >= 2
     return fits and section.get("memory") in ("all", "last")
