@@ -146,6 +146,7 @@ def _recover(
         epochs=epochs,
         learning_rate=train.learning_rate * RECOVERY_RATE,
         time_budget=0.0,
+        validate_every=min(train.validate_every, len(examples.inputs(network).train)),
         seed=examples.seed,
     )
     train_model(
