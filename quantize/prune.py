@@ -17,7 +17,7 @@ from mtn_edge.config import Config
 from mtn_edge.console import say
 from mtn_edge.data.batches import IGNORE
 from mtn_edge.data.dataset import Dataset
-from mtn_edge.errors import UserError
+from mtn_edge.errors import InterruptedRunError, UserError
 from mtn_edge.layer_sizes import memory_heads, stacks
 from mtn_edge.models.build import build, count_parameters
 from mtn_edge.models.fusion import Sources
@@ -149,12 +149,19 @@ def _recover(
         validate_every=min(train.validate_every, len(examples.inputs(network).train)),
         seed=examples.seed,
     )
-    train_model(
-        examples.data.path,
-        place,
-        config=Config(model=replace(network.model, fusion="none"), train=gently),
-        beginning=Beginning(network.weights, network.tokenizer, checkpoint.manifest["manifest_sha256"]),
-    )
+    try:
+        train_model(
+            examples.data.path,
+            place,
+            config=Config(model=replace(network.model, fusion="none"), train=gently),
+            beginning=Beginning(network.weights, network.tokenizer, checkpoint.manifest["manifest_sha256"]),
+        )
+    except InterruptedRunError as error:
+        raise InterruptedRunError(
+            "pruning was interrupted in a recovery, and nothing is kept of it",
+            code="interrupted-run",
+            hint="run the command again",
+        ) from error
     state = load_state(place / STATE_FOLDER)
     assert state is not None  # every checkpoint has one
     return replace(network, weights=dict(load_checkpoint(place).model.state_dict())), state

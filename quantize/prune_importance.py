@@ -3,8 +3,9 @@
 With data: the first-order change of the loss when the output of a structure is scaled down to nothing. The output is
 linear in the weights that the structure writes with (columns of `out` or `down`), so that this is the sum of
 gradient times weight over them; its absolute value is taken for each batch and summed (Michel et al. 2019, section
-4.1, whose gates give the same number; Molchanov et al. 2019, equation 8). Without data: how large the weights are, the
-norm of what goes in times the norm of what comes out, which scaling one up and the other down leaves alone.
+4.1, whose gates give the same number, and who scale the scores of each attention; Molchanov et al. 2019, equation 8).
+Without data: how large the weights are, the norm of what goes in times the norm of what comes out, which scaling one up
+and the other down leaves alone.
 
 Shapes: d width, h heads, e width of a head, f units of a feed-forward layer.
 """
@@ -40,7 +41,10 @@ class Importance(NamedTuple):
 
 
 def by_gradient(config: ModelConfig, weights: Mapping[str, Tensor], batches: Iterable[Batch]) -> Importance:
-    """Importance for the loss of some batches, without dropout; nats per token, summed over batches."""
+    """Importance for the loss of some batches, without dropout.
+
+    Scores are nats per token, summed over batches; those of the heads of one attention are scaled to a norm of one.
+    """
     model = build(config).eval()
     model.load_state_dict(dict(weights))
     found = _nothing(by_magnitude(config, weights))
@@ -55,7 +59,8 @@ def by_gradient(config: ModelConfig, weights: Mapping[str, Tensor], batches: Ite
         }
         for layer in found.layers:
             _add(found, layer, changes, head_width(config))
-    return found
+    # Heads change much at once, and the first order says little of how attentions compare.
+    return found._replace(heads={name: scores / scores.norm().clamp(min=1e-30) for name, scores in found.heads.items()})
 
 
 def _add(found: Importance, layer: str, changes: Mapping[str, Tensor], e: int) -> None:

@@ -32,7 +32,7 @@ def test_help_is_light() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["data", "train", "quantize", "suggest", "evaluate", "profile", "verify", "inspect", "doctor", "demo"],
+    ["data", "train", "prune", "quantize", "suggest", "evaluate", "profile", "verify", "inspect", "doctor", "demo"],
 )
 def test_every_command_explains_itself(command: str) -> None:
     result = mtn_edge(command, "--help")

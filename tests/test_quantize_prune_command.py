@@ -185,3 +185,17 @@ def test_sizes_of_layers_are_settings(tiny_settings: list[str]) -> None:
     config = override(preset("tiny"), [*tiny_settings, "model.layer_heads=1,2,1", "model.layer_ffn=3, 4,5"])
     assert config.model.layer_heads == (1, 2, 1)
     assert config.model.layer_ffn == (3, 4, 5)
+
+
+def test_an_interrupted_recovery_leaves_nothing(
+    tiny_checkpoint: Path, tiny_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mtn_edge.training import watch
+
+    def stop(self: watch.Watch, *arguments: object) -> tuple[bool, bool]:
+        return True, False  # as if Ctrl-C had come
+
+    monkeypatch.setattr(watch.Watch, "_share_step", stop)
+    sentence = refused(tiny_checkpoint, "-o", tmp_path / "out", "--ffn", 0.5, "--data", tiny_dataset)
+    assert "pruning was interrupted in a recovery, and nothing is kept of it; run the command again" in sentence
+    assert list(tmp_path.iterdir()) == []
