@@ -159,7 +159,7 @@ def _recover(
     except InterruptedRunError as error:
         raise InterruptedRunError(
             "pruning was interrupted in a recovery, and nothing is kept of it",
-            code="interrupted-run",
+            code="interrupted",
             hint="run the command again",
         ) from error
     state = load_state(place / STATE_FOLDER)
