@@ -21,7 +21,7 @@ from mtn_edge.folders import read_manifest
 from mtn_edge.models.build import count_parameters
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.checkpoint import load_checkpoint
-from mtn_edge.training.run import train_model
+from mtn_edge.training.run import Beginning, train_model
 
 RUN = CliRunner()
 
@@ -199,3 +199,19 @@ def test_an_interrupted_recovery_leaves_nothing(
     sentence = refused(tiny_checkpoint, "-o", tmp_path / "out", "--ffn", 0.5, "--data", tiny_dataset)
     assert "pruning was interrupted in a recovery, and nothing is kept of it; run the command again" in sentence
     assert list(tmp_path.iterdir()) == []
+
+
+def test_training_begins_with_the_weights_it_is_given(
+    tiny_checkpoint: Path, tiny_dataset: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    checkpoint = load_checkpoint(tiny_checkpoint)
+    weights = {name: 2 * tensor for name, tensor in checkpoint.model.state_dict().items()}
+    settings = override(checkpoint.config, ["train.learning_rate=1e-9", "train.epochs=1", "train.weight_decay=0"])
+    out = tmp_path / "out"
+    tokenizer = checkpoint.tokenizer.restricted(range(len(checkpoint.tokenizer)))
+    train_model(tiny_dataset, out, config=settings, beginning=Beginning(weights, tokenizer, "a" * 64), device="cpu")
+    for name, tensor in load_checkpoint(out).model.state_dict().items():
+        torch.testing.assert_close(tensor, weights[name], atol=1e-5, rtol=1e-5)
+    assert read_manifest(out)["lineage"]["parent"] == "a" * 64
