@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mtn_edge.config import ModelConfig
+from mtn_edge.layer_sizes import head_width, memory_heads, stacks
+
 Shape = list[int | str]
 Port = tuple[str, Shape]
 """Element type as ONNX Runtime names it, and shape; a text is a dynamic axis."""
@@ -100,11 +103,11 @@ def contract(model: dict[str, Any]) -> dict[str, dict[str, Port]]:
 
 
 def _mtn(model: dict[str, Any]) -> dict[str, Part]:
-    h = model["heads"]
-    e = model["d_model"] // h
-    layers, decoders = model["session_layers"], 1 if model["share_decoder"] else model["decoder_layers"]
-    session = Part([layers, h, "q", e], [layers, h, "q + 1", e], True)
-    memory = Part([decoders, h, "m", e], [decoders, h, "m + t", e], model["memory"] == "all")
+    config = ModelConfig(**model)
+    e, layers, decoders = head_width(config), config.session_layers, config.decoder_weights
+    own, cross = stacks(config)["session"][0].heads, memory_heads(config)
+    session = Part([layers, own, "q", e], [layers, own, "q + 1", e], True)
+    memory = Part([decoders, cross, "m", e], [decoders, cross, "m + t", e], config.memory == "all")
     parts = {"session_keys": session, "session_values": session, "memory_keys": memory, "memory_values": memory}
     parts["memory_state"] = Part([model["d_model"]], [model["d_model"]], False)
     if model["memory"] == "all":
@@ -118,7 +121,7 @@ def _history(model: dict[str, Any]) -> dict[str, Part]:
 
 
 def _transformer(model: dict[str, Any]) -> dict[str, Part]:
-    h, d = model["heads"], model["d_model"]
-    memory_shape = [model["decoder_layers"], h]
-    memory = Part([*memory_shape, "m", d // h], [*memory_shape, "n", d // h], False)
+    config = ModelConfig(**model)
+    d, e, shape = config.d_model, head_width(config), [config.decoder_layers, memory_heads(config)]
+    memory = Part([*shape, "m", e], [*shape, "n", e], False)
     return {"session_embedded": Part(["m", d], ["n", d], True), "memory_keys": memory, "memory_values": memory}

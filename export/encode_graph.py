@@ -10,7 +10,8 @@ tokens (memory `all`, with `memory_query` [m], the number of each token's query)
 copies also takes the query as `tokens` int64 [t] and keeps the session's text, `memory_text` int64.
 
 Shapes: t tokens, m tokens of the memory, T token positions, q queries so far, Ls session layers, Ld decoder layers
-with weights of their own, d width, h heads, e = d/h.
+with weights of their own, d width, h heads of the stack at
+hand, e width of a head.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from export.fusion_graph import add_text
 from export.graph_builder import FLOAT, GraphBuilder, Shape
 from export.graph_layers import Layers
 from mtn_edge.config import ModelConfig
+from mtn_edge.layer_sizes import head_width, memory_heads, stacks
 from quantize.plan import Weights
 
 
@@ -33,7 +35,7 @@ def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
         weights: its tensors, see `export.weights.graph_tensors` and `quantize.plan.apply_plan`.
     """
     graph = GraphBuilder("encode")
-    layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
+    layers = Layers(graph, weights, head_width=head_width(config), norm=config.norm)
     graph.input("embedded", FLOAT, ["t", config.d_model])
     match config.arch:
         case "mtn":
@@ -52,8 +54,9 @@ def build_encode(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
 
 
 def _encode_mtn(layers: Layers, config: ModelConfig) -> None:
-    graph, h, e = layers.graph, config.heads, config.d_model // config.heads
-    cache_shape: Shape = [config.session_layers, h, "q", e]
+    graph, e = layers.graph, head_width(config)
+    session_heads = stacks(config)["session"][0].heads
+    cache_shape: Shape = [config.session_layers, session_heads, "q", e]
     session_keys = graph.input("session_keys", FLOAT, cache_shape)
     session_values = graph.input("session_values", FLOAT, cache_shape)
 
@@ -77,13 +80,13 @@ def _encode_mtn(layers: Layers, config: ModelConfig) -> None:
             "Concat", graph.input("memory_query", FLOAT, ["m"]), graph.node("Expand", number, count), axis=0
         )
         graph.output(queries, "new_memory_query", FLOAT, ["m + t"])
-    memory_shape: Shape = [config.decoder_weights, h, "m", e]
-    new_memory_shape: Shape = [config.decoder_weights, h, "m + t", e]
+    memory_shape: Shape = [config.decoder_weights, memory_heads(config), "m", e]
+    new_memory_shape: Shape = [config.decoder_weights, memory_heads(config), "m + t", e]
     for name, new in zip(("memory_keys", "memory_values"), layers.memory(refined, config.decoder_weights), strict=True):
         if config.memory == "all":
             new = graph.node("Concat", graph.input(name, FLOAT, memory_shape), new, axis=2)
         graph.output(new, f"new_{name}", FLOAT, new_memory_shape)
-    new_shape: Shape = [config.session_layers, h, "q + 1", e]
+    new_shape: Shape = [config.session_layers, session_heads, "q + 1", e]
     graph.output(_stack(graph, new_keys), "new_session_keys", FLOAT, new_shape)
     graph.output(_stack(graph, new_values), "new_session_values", FLOAT, new_shape)
 

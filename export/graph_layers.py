@@ -4,7 +4,7 @@ Each function mirrors a module of `mtn_edge.models.layers` and adds its nodes to
 normalisations are fused: between sub-layers a layer hands on a `Stream` of two tensors, the normalised input of the
 next sub-layer and the residual sum. With pre-norm they differ; with post-norm they are the same tensor.
 
-Shapes: n inputs' batch, t tokens, p earlier ones in a cache, d width, h heads, e = d/h, v vocabulary.
+Shapes: n inputs' batch, t tokens, p earlier ones in a cache, d width, h heads, e width of a head, v vocabulary.
 """
 
 from __future__ import annotations
@@ -41,16 +41,22 @@ class Layers:
     Args:
         graph: where the nodes go.
         weights: tensors as `export.weights.graph_tensors` names them, float32 or int8.
-        heads: attention heads.
+        head_width: width of an attention head; how many there are, the weights say.
         norm: where the model normalises.
     """
 
-    def __init__(self, graph: GraphBuilder, weights: Weights, *, heads: int, norm: Literal["pre", "post"]) -> None:
-        self.graph, self.weights, self.heads, self.norm = graph, weights, heads, norm
+    def __init__(self, graph: GraphBuilder, weights: Weights, *, head_width: int, norm: Literal["pre", "post"]) -> None:
+        self.graph, self.weights, self.head_width, self.norm = graph, weights, head_width, norm
 
     def inside(self, body: GraphBuilder) -> Layers:
         """The same layers for the body of a loop of this graph."""
-        return Layers(body, self.weights, heads=self.heads, norm=self.norm)
+        return Layers(body, self.weights, head_width=self.head_width, norm=self.norm)
+
+    def _heads(self, product: str, parts: int = 1) -> int:
+        """How many heads a product computes `parts` numbers for; biases are float32 in every precision."""
+        bias = self.weights[f"{product}.bias"]
+        assert isinstance(bias, np.ndarray)
+        return bias.size // (parts * self.head_width)
 
     def tensor(self, name: str) -> str:
         """A float32 tensor as a constant."""
@@ -182,7 +188,7 @@ class Layers:
             *cache,
             outputs=3 if past is not None else 1,
             domain=CONTRIB,
-            num_heads=self.heads,
+            num_heads=self._heads(f"{name}.qkv", 3),
         )
         keys, values = present or ("", "")
         return self.product(attended, f"{name}.out"), keys, values
@@ -202,16 +208,16 @@ class Layers:
         query = self.product(x, f"{name}.query")
         more = ("", "", bias) if bias else ()
         attended = self.graph.node(
-            "MultiHeadAttention", query, keys, values, *more, domain=CONTRIB, num_heads=self.heads
+            "MultiHeadAttention", query, keys, values, *more, domain=CONTRIB, num_heads=self._heads(f"{name}.query")
         )
         return self.product(attended, f"{name}.out")
 
     def memory(self, x: str, layers: int) -> tuple[str, str]:
         """Cross-attention keys and values [layers, h, t, e] of what is attended to, `x` [1, t, d]."""
         graph = self.graph
-        both = self.product(x, "memory.kv")  # [1, t, layers * 2 * d]
+        both = self.product(x, "memory.kv")  # [1, t, layers * 2 * h * e]
         both = graph.node("Squeeze", both, graph.integers(0))
-        both = graph.node("Reshape", both, graph.integers(0, layers, 2, self.heads, -1))
+        both = graph.node("Reshape", both, graph.integers(0, layers, 2, self._heads("memory.kv", 2 * layers), -1))
         both = graph.node("Transpose", both, perm=[2, 1, 3, 0, 4])  # [2, layers, h, t, e]
         keys, values = (graph.node("Squeeze", part, graph.integers(0)) for part in graph.split(both, 2, axis=0))
         return keys, values

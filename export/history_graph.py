@@ -4,7 +4,8 @@ Contract: inputs `session_earlier` float32 [s, d] (summaries of the sessions bef
 (of the session that ends); outputs `new_session_earlier` [s', d] and `new_session_history` [d], which `encode.onnx`
 adds to every token of the next session. The summary begins at zero again, and everything else as in an empty session.
 
-Shapes: s earlier sessions, s' the same with the one that ends, at most `max_sessions`; d width, h heads, e = d/h.
+Shapes: s earlier sessions, s' the same with the one that ends, at most `max_sessions`; d width, h heads of a layer,
+e width of a head.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import onnx
 from export.graph_builder import FLOAT, INT64, GraphBuilder
 from export.graph_layers import Layers, filled, zeros
 from mtn_edge.config import ModelConfig
+from mtn_edge.layer_sizes import head_width, stacks
 from mtn_edge.runtime.engine import IMPOSSIBLE
 from quantize.plan import Weights
 
@@ -27,8 +29,8 @@ def build_history(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
         weights: its tensors, see `export.weights.graph_tensors` and `quantize.plan.apply_plan`.
     """
     graph = GraphBuilder("history")
-    layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
-    h, d, longest = config.heads, config.d_model, config.max_sessions
+    layers = Layers(graph, weights, head_width=head_width(config), norm=config.norm)
+    d, longest = config.d_model, config.max_sessions
     before = graph.input("session_earlier", FLOAT, ["s", d])
     ended = graph.node("Unsqueeze", graph.input("session_summary", FLOAT, [d]), graph.integers(0))
     end = graph.integers(np.iinfo(np.int64).max)
@@ -47,8 +49,9 @@ def build_history(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     names = [f"history.layers.{number}" for number in range(config.history_layers)]
     rows = graph.node("Unsqueeze", earlier, graph.integers(0))
     stream = layers.begin(rows, positions, f"{names[0]}.attention_norm")
-    nothing = zeros(graph, 1, h, 0, d // h)
-    for name, following in zip(names, [*(f"{n}.attention_norm" for n in names[1:]), "history.norm"], strict=True):
+    followings = [*(f"{name}.attention_norm" for name in names[1:]), "history.norm"]
+    for name, size, following in zip(names, stacks(config)["history"], followings, strict=True):
+        nothing = zeros(graph, 1, size.heads, 0, head_width(config))
         stream, _, _ = layers.encoder_layer(stream, name, following, (nothing, nothing), hidden)
     last = graph.node("Gather", stream.normed, graph.integer(-1), axis=1)  # [1, d]
     graph.output(graph.node("Squeeze", last, graph.integers(0)), "new_session_history", FLOAT, [d])

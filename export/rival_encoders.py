@@ -1,7 +1,7 @@
 """`encode.onnx` of the rivals: what one more query does to a session.
 
-Shapes: t tokens, m tokens of the memory, n tokens that are encoded anew, d width, U units, h heads, e = d/h, Ld decoder
-layers, p passes done.
+Shapes: t tokens, m tokens of the memory, n tokens that are encoded anew, d width, U units, h heads, e width of a head,
+Ld decoder layers, p passes done.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 from export.graph_builder import FLOAT, Carry, GraphBuilder, Shape
 from export.graph_layers import Layers, zeros
 from mtn_edge.config import ModelConfig
+from mtn_edge.layer_sizes import head_width, memory_heads
 from mtn_edge.tokenizer import EOS
 from quantize.int4 import Int4Weight
 from quantize.int8 import Int8Weight
@@ -32,7 +33,7 @@ def encode_transformer(layers: Layers, config: ModelConfig, weights: Weights) ->
     stream = layers.begin(graph.node("Unsqueeze", embedded, graph.integers(0)), positions, f"{names[0]}.attention_norm")
     for name, following in zip(names, [*(f"{n}.attention_norm" for n in names[1:]), "encoder_norm"], strict=True):
         stream, _, _ = layers.encoder_layer(stream, name, following)
-    shape: Shape = [config.decoder_layers, config.heads, "n", d // config.heads]
+    shape: Shape = [config.decoder_layers, memory_heads(config), "n", head_width(config)]
     for name, part in zip(("keys", "values"), layers.memory(stream.normed, config.decoder_layers), strict=True):
         graph.output(part, f"new_memory_{name}", FLOAT, shape)
     graph.output(embedded, "new_session_embedded", FLOAT, ["n", d])

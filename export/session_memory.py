@@ -8,6 +8,7 @@ from __future__ import annotations
 from export.graph_builder import FLOAT, INT64, GraphBuilder, Shape
 from export.graph_layers import Layers, zeros
 from mtn_edge.config import ModelConfig
+from mtn_edge.layer_sizes import head_width, memory_heads
 
 
 class SessionMemory:
@@ -20,7 +21,7 @@ class SessionMemory:
 
     def __init__(self, layers: Layers, config: ModelConfig) -> None:
         graph, distinct = layers.graph, config.decoder_weights
-        shape: Shape = [distinct, config.heads, "m", config.d_model // config.heads]
+        shape: Shape = [distinct, memory_heads(config), "m", head_width(config)]
         keys = graph.split(graph.input("memory_keys", FLOAT, shape), distinct, axis=0)
         values = graph.split(graph.input("memory_values", FLOAT, shape), distinct, axis=0)
         self.layers = list(zip(keys, values, strict=True))

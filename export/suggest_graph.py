@@ -30,6 +30,7 @@ from export.recurrent_decoder import RecurrentDecoder
 from export.session_memory import SessionMemory
 from export.tree_decoder import Decoded, TreeDecoder
 from mtn_edge.config import ModelConfig
+from mtn_edge.layer_sizes import head_width
 from mtn_edge.models.fusion import Sources
 from mtn_edge.runtime.engine import IMPOSSIBLE
 from mtn_edge.tokenizer import EOS
@@ -98,7 +99,7 @@ def build_suggest(config: ModelConfig, weights: Weights, sources: Sources | None
     floor = graph.input("floor", FLOAT, [])
 
     count = graph.node("Shape", start_tokens)  # [1]
-    layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
+    layers = Layers(graph, weights, head_width=head_width(config), norm=config.norm)
     embedded = layers.embedding(start_tokens)  # [f, d]
     decoder = _decoder(layers, config, embedded=embedded, count=count, beam=beam, max_steps=max_steps)
     fusion = Fusion(layers, config, start_tokens, sources.ngram) if sources is not None else None

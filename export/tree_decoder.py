@@ -6,7 +6,7 @@ over one sequence. The first pass decodes the whole chain of settled tokens. To 
 what a convolution makes of them.
 
 Shapes: r nodes decoded in a pass, n' nodes of the next, N nodes decoded before, m tokens of the memory, f start tokens,
-T token positions, d width, h heads, e = d/h, B hypotheses.
+T token positions, d width, h heads of a layer, e width of a head, B hypotheses.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from export.graph_builder import FLOAT, INT64, Carry, GraphBuilder
 from export.graph_layers import Layers, filled, numbers, zeros
 from export.session_memory import SessionMemory
 from mtn_edge.config import ModelConfig
+from mtn_edge.layer_sizes import head_width, stacks
 from mtn_edge.runtime.engine import IMPOSSIBLE
 
 
@@ -67,7 +68,7 @@ class TreeDecoder:
     def carries(self) -> list[Carry]:
         """What passes hand on: places of the rows, what is hidden from each, keys and values of all nodes so far."""
         graph, config = self._graph, self._config
-        h, e = config.heads, config.d_model // config.heads
+        sizes, e = stacks(config)["decoder"], head_width(config)
         # In the chain each token sees itself and those before it.
         causal = graph.node("Trilu", filled(graph, IMPOSSIBLE, self._count, self._count), graph.integer(1), upper=1)
         carries = [
@@ -75,8 +76,9 @@ class TreeDecoder:
             Carry("before", FLOAT, ["r", 2 * config.d_model], self._before_chain()),
             Carry("hidden", FLOAT, ["r", "N + r"], causal),
         ]
-        empty = zeros(graph, 1, h, 0, e)
         for number in range(config.decoder_layers):
+            h = sizes[number % len(sizes)].heads
+            empty = zeros(graph, 1, h, 0, e)
             carries += [Carry(f"{part}_{number}", FLOAT, [1, h, "N", e], empty) for part in ("keys", "values")]
         return carries
 

@@ -18,7 +18,7 @@ from mtn_edge.evaluation.cli import evaluate
 from mtn_edge.profiling.cli import profile
 from mtn_edge.runtime import cli as runtime_cli
 from mtn_edge.training.cli import train
-from quantize.cli import distill
+from quantize.cli import distill, prune
 
 app = typer.Typer(
     name="mtn-edge",
@@ -31,6 +31,7 @@ app.command("suggest")(runtime_cli.suggest)
 app.command("inspect")(runtime_cli.inspect)
 app.command("doctor")(runtime_cli.doctor)
 app.add_typer(data_app, name="data")
+app.command("prune")(prune)
 app.command("quantize")(quantize)
 app.command("verify")(verify)
 app.add_typer(export_app, name="export")

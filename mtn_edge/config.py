@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from mtn_edge.errors import UserError
+from mtn_edge.layer_sizes import check_layer_sizes
 
 Fusion = Literal["none", "ngram", "copy", "all"]
 """What is mixed into a network's distribution, see `mtn_edge.models.fusion`."""
@@ -27,7 +28,7 @@ class ModelConfig:
     d_model: int = 128
     """Width of every vector between layers; a multiple of `heads`."""
     heads: int = 4
-    """Attention heads of every attention."""
+    """Attention heads of every attention, each `d_model` / `heads` wide; a pruned network has fewer of that width."""
     ffn: int = 512
     """Units of every feed-forward layer."""
     query_layers: int = 1
@@ -68,6 +69,13 @@ class ModelConfig:
     """Layer normalisation before each sub-layer, or after its residual sum as the paper writes it."""
     dropout: float = 0.1
     """Probability of dropping a sub-layer's output unit in training; 0.3 for a few thousand sessions."""
+    memory_heads: int = 0
+    """Heads of every cross-attention of a pruned network; 0 for `heads`."""
+    layer_heads: tuple[int, ...] = ()
+    """Heads of each layer's self-attention in a pruned network, those of the query, session, history and decoder layers
+    in turn; empty for `heads` everywhere."""
+    layer_ffn: tuple[int, ...] = ()
+    """Units of each layer's feed-forward in a pruned network, in that order; empty for `ffn` everywhere."""
 
     @property
     def decoder_weights(self) -> int:
@@ -289,6 +297,7 @@ def check(config: Config) -> Config:
     for name, value in positive.items():
         if value < 1:
             raise _bad_value(name, value, "at least 1")
+    check_layer_sizes(model)
     if model.d_model % model.heads:
         raise _bad_value("model.d_model", model.d_model, f"a multiple of model.heads ({model.heads})")
     if not 0 < train.ngram_mb < math.inf:
@@ -349,11 +358,15 @@ def to_toml(config: Config) -> str:
             continue
         lines.append(f"[{section.name}]")
         for key, value in dataclasses.asdict(getattr(config, section.name)).items():
-            lines.append(
-                f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value).replace(chr(39), chr(34))}"
-            )
+            lines.append(f"{key} = {_toml(value)}")
         lines.append("")
     return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(list(value) if isinstance(value, tuple) else value).replace("'", '"')
 
 
 def _set(config: Config, key: str, value: Any) -> Config:
@@ -386,6 +399,9 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
         if str(value).lower() not in ("true", "false"):
             raise _bad_value(key, value, "true or false")
         return str(value).lower() == "true"
+    if get_origin(hint) is tuple:
+        parts = value if isinstance(value, list) else [part for part in str(value).split(",") if part.strip()]
+        return tuple(_convert(key, part, get_args(hint)[0]) for part in parts)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise _bad_value(key, value, _RULES[hint])
     try:

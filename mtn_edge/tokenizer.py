@@ -112,6 +112,25 @@ class Tokenizer:
         merges = json.loads(self._backend.to_str())["model"]["merges"]
         return [(numbers[left], numbers[right]) for left, right in merges]
 
+    def restricted(self, kept: Sequence[int]) -> Tokenizer:
+        """The tokenizer with the tokens `kept` alone, numbered anew in their order.
+
+        Args:
+            kept: ascending; the specials, all bytes, and whatever the other tokens are made from.
+        """
+        import json
+
+        numbers = self._backend.get_vocab()
+        chosen = set(kept)
+        names = [name for name in sorted(numbers, key=numbers.__getitem__) if numbers[name] in chosen]
+        document = json.loads(self._backend.to_str())
+        model = document["model"]
+        model["vocab"] = {name: number for number, name in enumerate(names)}
+        model["merges"] = [
+            pair for pair in model["merges"] if all(name in model["vocab"] for name in (*pair, "".join(pair)))
+        ]
+        return Tokenizer(_Tokenizer.from_str(json.dumps(document, ensure_ascii=False)))
+
     def decode_bytes(self, tokens: Iterable[int]) -> bytes:
         """The bytes that `tokens` spell; specials spell nothing."""
         return b"".join(self.token_bytes[token] for token in tokens)

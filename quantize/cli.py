@@ -1,14 +1,15 @@
-"""The command that teaches a smaller network: `distill`."""
+"""The commands that make a smaller network: `distill`, `prune`."""
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from mtn_edge.console import ForceFlag, JsonFlag, VerboseFlag, emit, say
-from mtn_edge.errors import missing_extra
+from mtn_edge.console import ForceFlag, JsonFlag, SeedOption, VerboseFlag, emit, say
+from mtn_edge.errors import UserError, missing_extra
 from mtn_edge.training import cli as training_cli
 
 
@@ -63,12 +64,84 @@ def distill(
     )
     if verbose:
         say("\n".join(f"{key}: {value}" for key, value in result.items()))
-    emit(result, as_json=as_json, words=_words(result))
+    emit(result, as_json=as_json, words=_distilled(result))
 
 
-def _words(result: dict[str, Any]) -> str:
+def _distilled(result: dict[str, Any]) -> str:
     about = result["distillation"]
     return (
         f"{training_cli.words(result)}\nThe teacher: {about['teacher_valid_loss']:.4f} nats per token; the student is "
         f"{about['kl']:.4f} nats from it and finds the same token most probable in {about['top1']:.1%} of the cases."
     )
+
+
+def prune(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="What `train` wrote.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="CHECKPOINT", help="The new checkpoint.")],
+    ffn: Annotated[float, typer.Option(metavar="SHARE", help="Share of all feed-forward units to remove.")] = 0.0,
+    heads: Annotated[float, typer.Option(metavar="SHARE", help="Share of all attention heads to remove.")] = 0.0,
+    layers: Annotated[float, typer.Option(metavar="SHARE", help="Share of each stack's layers to remove.")] = 0.0,
+    vocab: Annotated[float, typer.Option(metavar="SHARE", help="Share of the tokens to remove.")] = 0.0,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATASET",
+            help="Measure importance by gradients on it, count tokens in it, and recover on it.",
+            show_default=False,
+        ),
+    ] = None,
+    recover_epochs: Annotated[
+        int | None,
+        typer.Option(
+            help="Passes over the training split after each round; 0 for no recovery.", show_default="2 with --data"
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Remove in so many parts, with a recovery after each.", min=1)] = 1,
+    seed: SeedOption = 1,
+    force: ForceFlag = False,
+    as_json: JsonFlag = False,
+    verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
+) -> None:
+    """Remove the least important parts of a network for good, and train what is left for a while.
+
+    Every SHARE is the share that is removed: --ffn 0.3 removes 30 % of the feed-forward units and keeps 70 %. Without
+    --data the importance of a part is the size of its weights, the tokens learnt last go first, and nothing recovers.
+    """
+    if not (ffn or heads or layers or vocab):
+        raise typer.BadParameter("nothing is to be removed: give one of --ffn, --heads, --layers, --vocab")
+    if recover_epochs is None:
+        recover_epochs = 2 if data is not None else 0
+    if recover_epochs < 0:
+        raise typer.BadParameter(f"--recover-epochs is {recover_epochs}, and it must be at least 0")
+    if data is None and recover_epochs:
+        raise UserError("`--recover-epochs` was given without data", code="no-data", hint="name a dataset with --data")
+    for package in ("torch", "lightning", "safetensors"):
+        if importlib.util.find_spec(package) is None:
+            raise missing_extra(package, "train", "pruning")
+    from quantize.prune import prune_checkpoint
+    from quantize.prune_steps import Shares
+
+    report = prune_checkpoint(
+        checkpoint,
+        output,
+        shares=Shares(ffn=ffn, heads=heads, layers=layers, vocab=vocab),
+        dataset=data,
+        rounds=rounds,
+        recover_epochs=recover_epochs,
+        force=force,
+        seed=seed,
+    )
+    emit(report, as_json=as_json, words=_pruned(report))
+
+
+def _pruned(report: dict[str, Any]) -> str:
+    removed = ", ".join(f"{share:.0%} of {_NAMES[name]}" for name, share in report["removed"].items())
+    before, after = report["before"]["parameters"], report["after"]["parameters"]
+    words = f"{report['checkpoint']}: removed {removed}; {after:,} of {before:,} parameters are left"
+    if not report["stages"]:
+        return f"{words}."
+    first, last = (report["stages"][place]["nats_per_query"] for place in (0, -1))
+    return f"{words}; {last:.3f} nats per query on the validation split, {first:.3f} before."
+
+
+_NAMES = {"ffn": "the feed-forward units", "heads": "the heads", "layers": "the layers", "vocab": "the tokens"}

@@ -74,6 +74,13 @@ KINDS: list[dict[str, Any]] = [
     {"refinement": "sum", "norm": "post"},
     {"arch": "transformer", "max_session_tokens": 25},
     *({"arch": arch, "units": 40} for arch in ("seq2seq", "hred", "tail-lstm")),
+    # Pruned: fewer heads of the same width, layers of different sizes.
+    {"memory_heads": 3, "layer_heads": (1, 2, 4, 3), "layer_ffn": (7, 48, 1, 33)},
+    {"session_layers": 2, "memory_heads": 1, "layer_heads": (4, 2, 2, 1, 3), "norm": "post", "memory": "last"},
+    {"levels": 3, "history_layers": 2, "max_sessions": 3, "layer_heads": (3, 1, 2, 1, 4, 2), "decoder_layers": 2},
+    {"mixer": "ssru", "memory_heads": 2, "layer_heads": (1, 3, 4, 4), "layer_ffn": (5, 6, 7, 8)},
+    {"share_decoder": True, "memory_heads": 2, "layer_heads": (1, 3, 2), "layer_ffn": (9, 10, 11)},
+    {"arch": "transformer", "memory_heads": 1, "layer_heads": (2, 1, 3, 4), "layer_ffn": (5, 60, 7, 1)},
 ]
 
 
@@ -181,6 +188,22 @@ def test_all_matrices_are_integer_products(plain):
         if tensor.data_type == onnx.TensorProto.FLOAT and np.prod(tensor.dims) >= config.d_model**2
     ]
     assert large == []
+
+
+def test_a_pruned_model_in_int8_is_near_pytorch(tmp_path):
+    config = ModelConfig(**SIZES, memory_heads=3, layer_heads=(1, 2, 4, 3), layer_ffn=(7, 48, 11, 33))
+    model = random_model(config)
+    graphs, engine = lower(model, config, "int8", tmp_path)
+    constraint = PrefixConstraint(token_bytes(config.vocab_size))
+    references = parity.record_references(
+        TorchEngine(model), constraint, prefixes=["", "ne"], max_steps=config.max_tokens + 1, seed=1
+    )
+    (check,) = parity.check_scores(engine, constraint, references)
+    assert check.ok, check
+    assert check.value > 1e-5
+    assert graphs.weights["decoder_layers.0.attention.qkv.weight"].values.shape == (32, 3 * 4 * 8)
+    assert graphs.weights["query_layers.0.feed_forward.up.weight"].values.shape == (32, 7)
+    assert graphs.weights["memory.kv.weight"].values.shape == (32, 2 * 2 * 3 * 8)
 
 
 def test_size_and_the_table_once():

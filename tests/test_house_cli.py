@@ -32,7 +32,20 @@ def test_help_is_light() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["data", "train", "distill", "quantize", "suggest", "evaluate", "profile", "verify", "inspect", "doctor", "demo"],
+    [
+        "data",
+        "train",
+        "distill",
+        "prune",
+        "quantize",
+        "suggest",
+        "evaluate",
+        "profile",
+        "verify",
+        "inspect",
+        "doctor",
+        "demo",
+    ],
 )
 def test_every_command_explains_itself(command: str) -> None:
     result = mtn_edge(command, "--help")

@@ -80,7 +80,7 @@ def test_dead_blocks_stay_zero_and_dead_matrices_are_refused():
 def graph_of(weights: dict) -> onnxruntime.InferenceSession:
     """A graph of one product."""
     graph = GraphBuilder("product")
-    layers = graph_layers.Layers(graph, weights, heads=1, norm="pre")
+    layers = graph_layers.Layers(graph, weights, head_width=8, norm="pre")
     weight = weights["w.weight"]
     x = graph.input("x", FLOAT, ["r", weight.inputs])
     graph.output(layers.product(x, "w"), "y", FLOAT, ["r", len(weight.scale)])

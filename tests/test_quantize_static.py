@@ -98,7 +98,7 @@ def test_the_graph_rounds_inputs_to_the_fixed_range():
     bias, x = rng.normal(size=40).astype(np.float32), rng.normal(scale=2, size=(8, 64)).astype(np.float32)
     graph = GraphBuilder("product")
     tensors = {"w.weight": type(weight)(weight.values, weight.scale, given), "w.bias": bias}
-    layers = graph_layers.Layers(graph, tensors, heads=1, norm="pre")
+    layers = graph_layers.Layers(graph, tensors, head_width=8, norm="pre")
     graph.output(layers.product(graph.input("x", FLOAT, ["r", 64]), "w"), "y", FLOAT, ["r", 40])
     session = onnxruntime.InferenceSession(graph.model().SerializeToString(), providers=["CPUExecutionProvider"])
     rounded = (np.clip(np.rint(x / np.float32(0.02)) + 100, 0, 255) - 100) * np.float32(0.02)

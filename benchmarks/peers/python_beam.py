@@ -148,7 +148,7 @@ def build_step(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     [n, h, p + t, e].
     """
     graph = GraphBuilder("step")
-    layers = Layers(graph, weights, heads=config.heads, norm=config.norm)
+    layers = Layers(graph, weights, head_width=config.d_model // config.heads, norm=config.norm)
     h, d = config.heads, config.d_model
     tokens, parents = graph.input("tokens", INT64, ["n", "t"]), graph.input("parents", INT64, ["n"])
     places = graph.input("places", INT64, ["t"])

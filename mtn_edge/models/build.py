@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from mtn_edge.config import ModelConfig
+from mtn_edge.layer_sizes import head_width, memory_heads, stacks
 from mtn_edge.models.hred import HRED
 from mtn_edge.models.mtn import MTN
 from mtn_edge.models.seq2seq import Seq2Seq
@@ -24,31 +25,32 @@ def build(config: ModelConfig) -> Network:
     common: dict[str, Any] = {
         name: getattr(config, name) for name in ("vocab_size", "d_model", "max_tokens", "max_queries", "dropout")
     }
+    sizes = stacks(config)
     match config.arch:
         case "mtn":
             return MTN(
                 **common,
-                heads=config.heads,
-                ffn=config.ffn,
-                query_layers=config.query_layers,
-                session_layers=config.session_layers,
-                decoder_layers=config.decoder_layers,
-                share_decoder=config.share_decoder,
+                head_width=head_width(config),
+                memory_heads=memory_heads(config),
+                query_layers=sizes["query"],
+                session_layers=sizes["session"],
+                decoder_layers=sizes["decoder"],
+                decoder_runs=config.decoder_layers,
                 mixer=config.mixer,
                 projection=config.projection,
                 refinement=config.refinement,
                 memory=config.memory,
                 norm=config.norm,
-                history_layers=config.history_layers if config.levels == 3 else 0,
+                history_layers=sizes.get("history", ()),
                 max_sessions=config.max_sessions,
             )
         case "transformer":
             return Transformer(
                 **common,
-                heads=config.heads,
-                ffn=config.ffn,
-                encoder_layers=config.query_layers + config.session_layers,
-                decoder_layers=config.decoder_layers,
+                head_width=head_width(config),
+                memory_heads=memory_heads(config),
+                encoder_layers=sizes["query"] + sizes["session"],
+                decoder_layers=sizes["decoder"],
                 max_session_tokens=config.max_session_tokens,
                 norm=config.norm,
             )

@@ -16,11 +16,13 @@ rows together, d width.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from mtn_edge.layer_sizes import LayerSize
 from mtn_edge.models.layers import EncoderLayer, Norm, Packing, final_norm, init_weights
 from mtn_edge.tokenizer import PAD
 
@@ -30,9 +32,8 @@ class HistoryEncoder(nn.Module):
 
     Args:
         d_model: width.
-        heads: attention heads.
-        ffn: units of the feed-forward layers.
-        layers: masked layers over sessions.
+        sizes: of the masked layers over sessions.
+        head_width: width of an attention head.
         max_queries: queries of a session at most, without the start query.
         max_sessions: earlier sessions that are seen at most.
         norm: where the layers normalise.
@@ -43,9 +44,8 @@ class HistoryEncoder(nn.Module):
         self,
         *,
         d_model: int,
-        heads: int,
-        ffn: int,
-        layers: int,
+        sizes: Sequence[LayerSize],
+        head_width: int,
         max_queries: int,
         max_sessions: int,
         norm: Norm,
@@ -56,7 +56,8 @@ class HistoryEncoder(nn.Module):
         self.projection = nn.Parameter(torch.full((max_queries + 1,), 1 / math.sqrt(max_queries + 1)))
         self.positions = nn.Embedding(max_sessions, d_model)
         self.layers = nn.ModuleList(
-            EncoderLayer(d_model=d_model, heads=heads, ffn=ffn, norm=norm, dropout=dropout) for _ in range(layers)
+            EncoderLayer(d_model=d_model, size=size, head_width=head_width, norm=norm, dropout=dropout)
+            for size in sizes
         )
         self.norm = final_norm(d_model, norm)
         self.dropout = nn.Dropout(dropout)

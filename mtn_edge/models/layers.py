@@ -1,7 +1,7 @@
 """Transformer layers written as Linear and scaled dot-product attention (Vaswani et al. 2017, sections 3.1-3.3).
 
 Shapes: b batch, t tokens (or queries) of the input, p earlier ones in a cache, m tokens of the memory, d width,
-h heads, e = d/h width of a head, n real tokens of a batch that is packed (see `Packing`).
+h heads, e width of a head (d/h, before any heads are pruned), n real tokens of a batch that is packed (see `Packing`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from mtn_edge.layer_sizes import LayerSize
 
 Norm = Literal["pre", "post"]
 Mixer = Literal["attention", "ssru"]
@@ -62,11 +64,11 @@ class Packing:
 class SelfAttention(nn.Module):
     """Multi-head self-attention with an optional cache of earlier keys and values."""
 
-    def __init__(self, *, d_model: int, heads: int) -> None:
+    def __init__(self, *, d_model: int, heads: int, head_width: int) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Linear(d_model, 3 * d_model)
-        self.out = nn.Linear(d_model, d_model)
+        self.qkv = nn.Linear(d_model, 3 * heads * head_width)
+        self.out = nn.Linear(heads * head_width, d_model)
 
     def forward(
         self, x: Tensor, *, mask: Tensor | None, past: KeysValues | None = None, packing: Packing | None = None
@@ -93,12 +95,12 @@ class SelfAttention(nn.Module):
 class CrossAttention(nn.Module):
     """Multi-head attention to a memory whose keys and values are computed once."""
 
-    def __init__(self, *, d_model: int, heads: int) -> None:
+    def __init__(self, *, d_model: int, heads: int, head_width: int) -> None:
         super().__init__()
         self.heads = heads
-        self.query = nn.Linear(d_model, d_model)
-        self.kv = nn.Linear(d_model, 2 * d_model)
-        self.out = nn.Linear(d_model, d_model)
+        self.query = nn.Linear(d_model, heads * head_width)
+        self.kv = nn.Linear(d_model, 2 * heads * head_width)
+        self.out = nn.Linear(heads * head_width, d_model)
 
     def keys_values(self, memory: Tensor, *, packing: Packing | None = None) -> KeysValues:
         """Keys and values [b, h, m, e] of `memory` [b, m, d], or [n, d] with `packing`."""
@@ -167,11 +169,11 @@ class FeedForward(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention and feed-forward, each with a residual and a layer normalisation before or after it."""
 
-    def __init__(self, *, d_model: int, heads: int, ffn: int, norm: Norm, dropout: float) -> None:
+    def __init__(self, *, d_model: int, size: LayerSize, head_width: int, norm: Norm, dropout: float) -> None:
         super().__init__()
         self.norm = norm
-        self.attention = SelfAttention(d_model=d_model, heads=heads)
-        self.feed_forward = FeedForward(d_model=d_model, ffn=ffn)
+        self.attention = SelfAttention(d_model=d_model, heads=size.heads, head_width=head_width)
+        self.feed_forward = FeedForward(d_model=d_model, ffn=size.ffn)
         self.attention_norm = nn.LayerNorm(d_model)
         self.feed_forward_norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(dropout)
@@ -192,15 +194,25 @@ class DecoderLayer(nn.Module):
     """Self-attention (or an SSRU), cross-attention and feed-forward, each with a residual and a normalisation."""
 
     def __init__(
-        self, *, d_model: int, heads: int, ffn: int, norm: Norm, dropout: float, mixer: Mixer = "attention"
+        self,
+        *,
+        d_model: int,
+        size: LayerSize,
+        memory_heads: int,
+        head_width: int,
+        norm: Norm,
+        dropout: float,
+        mixer: Mixer = "attention",
     ) -> None:
         super().__init__()
         self.norm = norm
         self.attention: SelfAttention | SSRU = (
-            SelfAttention(d_model=d_model, heads=heads) if mixer == "attention" else SSRU(d_model=d_model)
+            SelfAttention(d_model=d_model, heads=size.heads, head_width=head_width)
+            if mixer == "attention"
+            else SSRU(d_model=d_model)
         )
-        self.cross_attention = CrossAttention(d_model=d_model, heads=heads)
-        self.feed_forward = FeedForward(d_model=d_model, ffn=ffn)
+        self.cross_attention = CrossAttention(d_model=d_model, heads=memory_heads, head_width=head_width)
+        self.feed_forward = FeedForward(d_model=d_model, ffn=size.ffn)
         self.attention_norm = nn.LayerNorm(d_model)
         self.cross_attention_norm = nn.LayerNorm(d_model)
         self.feed_forward_norm = nn.LayerNorm(d_model)
@@ -276,13 +288,13 @@ def add(x: Tensor, change: Tensor, layer_norm: nn.Module, norm: Norm) -> Tensor:
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """[b, t, d] to [b, h, t, e]."""
-    b, t, d = x.shape
-    return x.view(b, t, heads, d // heads).transpose(1, 2)
+    """[b, t, h e] to [b, h, t, e]."""
+    b, t, width = x.shape
+    return x.view(b, t, heads, width // heads).transpose(1, 2)
 
 
 def join_heads(x: Tensor) -> Tensor:
-    """[b, h, t, e] to [b, t, d]."""
+    """[b, h, t, e] to [b, t, h e]."""
     b, h, t, e = x.shape
     return x.transpose(1, 2).reshape(b, t, h * e)
 

@@ -5,18 +5,21 @@ The empty session is a query of its own, the single token `<bos>` at session pos
 session is predicted like every other. `models.history` adds a third level, the sessions of a user.
 
 Shapes: b batch, q queries of a session, t tokens of an earlier query, u tokens of a predicted one (with `<bos>` or
-`<eos>`), m tokens of the memory, n real tokens of a batch, d width, h heads, e = d/h, v vocabulary.
+`<eos>`), m tokens of the memory, n real tokens of a batch, d width, h heads (of the stack at hand), e width
+of a head, v vocabulary.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mtn_edge.layer_sizes import LayerSize
 from mtn_edge.models.history import HistoryEncoder, continuations
 from mtn_edge.models.layers import (
     DecoderLayer,
@@ -36,6 +39,10 @@ from mtn_edge.tokenizer import BOS, PAD
 class MTN(nn.Module):
     """The network with two levels, or with three when there are `history_layers`.
 
+    Layers are given by their sizes; those of the session encoder have equally many heads, and so have all
+    cross-attentions, `memory_heads`. The decoder runs `decoder_runs` layers: each of its own once, or a single one
+    again and again.
+
     Training takes all pairs of a session in one pass (`states`). Decoding appends one query at a time (`append`), each
     at the price of one query encoding, and then costs the decoder alone (`step`).
     """
@@ -45,12 +52,12 @@ class MTN(nn.Module):
         *,
         vocab_size: int,
         d_model: int,
-        heads: int,
-        ffn: int,
-        query_layers: int,
-        session_layers: int,
-        decoder_layers: int,
-        share_decoder: bool,
+        head_width: int,
+        memory_heads: int,
+        query_layers: Sequence[LayerSize],
+        session_layers: Sequence[LayerSize],
+        decoder_layers: Sequence[LayerSize],
+        decoder_runs: int,
         mixer: Mixer,
         max_tokens: int,
         max_queries: int,
@@ -59,38 +66,40 @@ class MTN(nn.Module):
         memory: Literal["all", "last"],
         norm: Norm,
         dropout: float,
-        history_layers: int = 0,
+        history_layers: Sequence[LayerSize] = (),
         max_sessions: int = 1,
     ) -> None:
         super().__init__()
-        layer = {"d_model": d_model, "heads": heads, "ffn": ffn, "norm": norm, "dropout": dropout}
-        self.d_model, self.heads, self.max_tokens, self.max_queries = d_model, heads, max_tokens, max_queries
+        layer: dict[str, Any] = {"d_model": d_model, "head_width": head_width, "norm": norm, "dropout": dropout}
+        self.d_model, self.head_width, self.max_tokens, self.max_queries = d_model, head_width, max_tokens, max_queries
+        self.session_heads, self.memory_heads = session_layers[0].heads, memory_heads
         self.memory, self.refinement = memory, refinement
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.query_positions = nn.Embedding(max_tokens, d_model)
-        self.query_layers = nn.ModuleList(EncoderLayer(**layer) for _ in range(query_layers))  # type: ignore[arg-type]
+        self.query_layers = nn.ModuleList(EncoderLayer(**layer, size=size) for size in query_layers)
         self.query_norm = final_norm(d_model, norm)
         self.projection: PositionProjection | FullProjection = (
             PositionProjection(max_tokens) if projection == "position" else FullProjection(max_tokens, d_model)
         )
         self.session_positions = nn.Embedding(max_queries + 1, d_model)
-        self.session_layers = nn.ModuleList(EncoderLayer(**layer) for _ in range(session_layers))  # type: ignore[arg-type]
+        self.session_layers = nn.ModuleList(EncoderLayer(**layer, size=size) for size in session_layers)
         self.session_norm = final_norm(d_model, norm)
         self.history = (
-            HistoryEncoder(**layer, layers=history_layers, max_queries=max_queries, max_sessions=max_sessions)  # type: ignore[arg-type]
+            HistoryEncoder(**layer, sizes=history_layers, max_queries=max_queries, max_sessions=max_sessions)
             if history_layers
             else None
         )
         self.decoder_positions = nn.Embedding(max_tokens + 1, d_model)
         # A recurrent unit has the last tokens at hand, attention has to find them.
         self.decoder_convolution = nn.Linear(2 * d_model, d_model, bias=False) if mixer == "attention" else None
-        # With shared weights one layer is run again and again, and all runs read the same memory.
-        distinct = 1 if share_decoder else decoder_layers
-        self.decoder_layers = nn.ModuleList(DecoderLayer(**layer, mixer=mixer) for _ in range(distinct))  # type: ignore[arg-type]
-        self.decoder_runs = decoder_layers
+        # With shared weights all runs read the same memory.
+        self.decoder_layers = nn.ModuleList(
+            DecoderLayer(**layer, size=size, memory_heads=memory_heads, mixer=mixer) for size in decoder_layers
+        )
+        self.decoder_runs = decoder_runs
         self.decoder_norm = final_norm(d_model, norm)
         # With all queries in the memory the decoder has to know which are the last ones.
-        self.recency = nn.Embedding(max_queries + 1, heads) if memory == "all" else None
+        self.recency = nn.Embedding(max_queries + 1, memory_heads) if memory == "all" else None
         self.dropout = nn.Dropout(dropout)
         self.apply(init_weights)
         for added in (self.recency, self.decoder_convolution):
@@ -137,14 +146,19 @@ class MTN(nn.Module):
 
     def start(self, device: torch.device | None = None) -> SessionCache:
         """The cache of an empty session: nothing yet, not even the start query (append `<bos>` first)."""
-        empty = torch.zeros(self.heads, 0, self.d_model // self.heads, device=device)
-        session, memory = (empty.expand(len(part), -1, -1, -1) for part in (self.session_layers, self.decoder_layers))
+        session, memory = (
+            torch.zeros(len(layers), heads, 0, self.head_width, device=device)
+            for layers, heads in (
+                (self.session_layers, self.session_heads),
+                (self.decoder_layers, self.memory_heads),
+            )
+        )
         kept = {"session_keys": session, "session_values": session}
         if self.history is not None:
             kept |= self.history.start(device)
         decoded = {"memory_state": torch.zeros(self.d_model, device=device)}
         if self.recency is not None:
-            decoded["memory_query"] = empty[0, :, 0]
+            decoded["memory_query"] = torch.zeros(0, device=device)
         return SessionCache(kept, decoded | {"memory_keys": memory, "memory_values": memory})
 
     def append(self, tokens: Tensor, cache: SessionCache) -> SessionCache:

@@ -5,18 +5,20 @@ The encoder reads `<bos>`, q_1 to q_i, each followed by a separator, with attent
 
 Shapes: b sessions, q queries of a session, t tokens of an earlier query, u tokens of a predicted one (with `<bos>` or
 `<eos>`), p pairs of a batch, k tokens of a concatenated session, m of them that the encoder reads, n real tokens of a
-batch, d width, h heads, e = d/h, v vocabulary.
+batch, d width, h heads, e width of a head, v vocabulary.
 """
 
 from __future__ import annotations
 
 import math
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mtn_edge.layer_sizes import LayerSize
 from mtn_edge.models.concatenation import SEPARATOR, with_separators
 from mtn_edge.models.layers import DecoderLayer, EncoderLayer, Norm, Packing, final_norm, init_weights, two_before
 from mtn_edge.models.session_cache import SessionCache
@@ -32,10 +34,10 @@ class Transformer(nn.Module):
     Args:
         vocab_size: tokens.
         d_model: width of every vector between layers.
-        heads: attention heads.
-        ffn: units of the feed-forward layers.
-        encoder_layers: layers over the concatenated session.
-        decoder_layers: layers of the decoder.
+        head_width: width of an attention head.
+        memory_heads: heads of every cross-attention.
+        encoder_layers: sizes of the layers over the concatenated session.
+        decoder_layers: sizes of the layers of the decoder.
         max_tokens: tokens of one query.
         max_queries: earlier queries that a caller hands over at most.
         max_session_tokens: last tokens of the concatenated session, separators included, that are read.
@@ -48,10 +50,10 @@ class Transformer(nn.Module):
         *,
         vocab_size: int,
         d_model: int,
-        heads: int,
-        ffn: int,
-        encoder_layers: int,
-        decoder_layers: int,
+        head_width: int,
+        memory_heads: int,
+        encoder_layers: Sequence[LayerSize],
+        decoder_layers: Sequence[LayerSize],
         max_tokens: int,
         max_queries: int,
         max_session_tokens: int,
@@ -59,16 +61,18 @@ class Transformer(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        layer = {"d_model": d_model, "heads": heads, "ffn": ffn, "norm": norm, "dropout": dropout}
-        self.d_model, self.heads, self.max_tokens, self.max_queries = d_model, heads, max_tokens, max_queries
-        self.max_session_tokens = max_session_tokens
+        layer: dict[str, Any] = {"d_model": d_model, "head_width": head_width, "norm": norm, "dropout": dropout}
+        self.d_model, self.head_width, self.max_tokens, self.max_queries = d_model, head_width, max_tokens, max_queries
+        self.memory_heads, self.max_session_tokens = memory_heads, max_session_tokens
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.encoder_positions = nn.Embedding(max_session_tokens, d_model)
-        self.encoder_layers = nn.ModuleList(EncoderLayer(**layer) for _ in range(encoder_layers))  # type: ignore[arg-type]
+        self.encoder_layers = nn.ModuleList(EncoderLayer(**layer, size=size) for size in encoder_layers)
         self.encoder_norm = final_norm(d_model, norm)
         self.decoder_positions = nn.Embedding(max_tokens + 1, d_model)
         self.decoder_convolution = nn.Linear(2 * d_model, d_model, bias=False)
-        self.decoder_layers = nn.ModuleList(DecoderLayer(**layer) for _ in range(decoder_layers))  # type: ignore[arg-type]
+        self.decoder_layers = nn.ModuleList(
+            DecoderLayer(**layer, size=size, memory_heads=memory_heads) for size in decoder_layers
+        )
         self.decoder_norm = final_norm(d_model, norm)
         self.dropout = nn.Dropout(dropout)
         self.apply(init_weights)
@@ -108,7 +112,7 @@ class Transformer(nn.Module):
 
     def start(self, device: torch.device | None = None) -> SessionCache:
         """The cache of an empty session: nothing yet, not even the start query (append `<bos>` first)."""
-        empty = torch.zeros(len(self.decoder_layers), self.heads, 0, self.d_model // self.heads, device=device)
+        empty = torch.zeros(len(self.decoder_layers), self.memory_heads, 0, self.head_width, device=device)
         return SessionCache(
             {"session_embedded": torch.zeros(0, self.d_model, device=device)},
             {"memory_keys": empty, "memory_values": empty},

@@ -35,10 +35,16 @@ def require_same(before: dict[str, Any], now: dict[str, Any]) -> None:
             code="other-run",
             hint="give the same --teacher, or start anew with --force",
         )
+    if before.get("beginning") != now["beginning"]:
+        raise UserError(
+            "the interrupted run began with other weights",
+            code="other-run",
+            hint="begin with those, or start anew with --force",
+        )
     for section, settings in now["config"].items():
         for key, value in (settings or {}).items():
             was = before["config"][section].get(key)
-            if was == value:
+            if was == (list(value) if isinstance(value, tuple) else value):
                 continue
             free = key in FREE or (key in SIZE and _step_size(before) == _step_size(now))
             if section != "train" or not free:

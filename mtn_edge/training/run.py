@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 import warnings
@@ -10,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import lightning
 import lightning.pytorch as pl
 import torch
+from safetensors.torch import save
 from torch import nn
 
 from mtn_edge.config import Config, check
@@ -24,6 +26,7 @@ from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
 from mtn_edge.folders import read_manifest
 from mtn_edge.models.build import Network, build
+from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.board import open_board
 from mtn_edge.training.checkpoint import write_checkpoint
 from mtn_edge.training.faults import memory_faults
@@ -40,12 +43,29 @@ from mtn_edge.training.workplace import TOKENIZER, Workplace
 Device = Literal["auto", "cpu", "cuda"]
 
 
+class Beginning(NamedTuple):
+    """A network to go on training from, in place of random weights."""
+
+    weights: dict[str, torch.Tensor]
+    """Its tensors, as `config.model` describes them."""
+    tokenizer: Tokenizer
+    """Its tokenizer, in place of the dataset's."""
+    parent: str
+    """`manifest_sha256` of the checkpoint that it came from."""
+
+    @property
+    def digest(self) -> str:
+        """What tells it from another one, for a run that is resumed."""
+        return hashlib.sha256(save(dict(sorted(self.weights.items())))).hexdigest()
+
+
 def train_model(
     dataset: Path,
     output: Path,
     *,
     config: Config,
     objective: Objective | None = None,
+    beginning: Beginning | None = None,
     device: Device = "auto",
     devices: int = 1,
     tensorboard: Path | None = None,
@@ -61,8 +81,9 @@ def train_model(
     Args:
         dataset: a dataset folder.
         output: the checkpoint folder to be.
-        config: the settings; `model.vocab_size` is set from the dataset's tokenizer.
+        config: the settings; `model.vocab_size` is set from the tokenizer.
         objective: what to teach it; None: the next token.
+        beginning: a network to go on from, with one process; None begins with random weights.
         device: `auto` takes `cuda` when there is one.
         devices: processes on this machine. More than one are started by running the command of this process again
             (`sys.argv`), so that only `mtn-edge train` should ask for them.
@@ -91,12 +112,13 @@ def train_model(
             raise SystemExit(0)
         return _follow(dataset, output, config, objective, processes, accelerator, clock)
     with Workplace(output) as workplace:
-        data, config = _open(dataset, config)
+        data, config = _open(dataset, config, beginning)
         run = {
             "config": asdict(config),
             "dataset": data.manifest["manifest_sha256"],
             "processes": processes.world,
             "teacher": objective.teacher,
+            "beginning": beginning.digest if beginning is not None else None,
         }
         if resume and workplace.is_finished(run, force=force):
             training = read_manifest(output, "checkpoint")["training"]
@@ -113,6 +135,8 @@ def train_model(
         if state is None or not state.progress.ended or processes.external:
             loss = objective.make_loss(inputs, accelerator, clock)
             if state is None:
+                if beginning is not None:
+                    model.load_state_dict(beginning.weights)
                 workplace.make(data.tokenizer)
                 state = TrainingState(run=run, progress=Progress(), tensors={})
             else:
@@ -123,7 +147,8 @@ def train_model(
                 _fit(
                     model, loss, state, inputs, workplace, config, processes, accelerator, began=clock.began, show=show
                 )
-        return _finish(model, objective, inputs, workplace, data, config, force=force)
+        parent = beginning.parent if beginning is not None else objective.teacher
+        return _finish(model, objective, inputs, workplace, data, config, parent=parent, force=force)
 
 
 def _follow(
@@ -136,7 +161,7 @@ def _follow(
     clock: Clock,
 ) -> dict[str, Any]:
     """The part of a process that is not the first one: it takes steps, and leaves no trace."""
-    data, config = _open(dataset, config)
+    data, config = _open(dataset, config, None)
     state = TrainingState(run={}, progress=Progress(), tensors={})
     rewrite = partial(objective.rewrite, clock=clock)
     inputs = read_inputs(data, config, world=processes.world, rewrite=rewrite)
@@ -147,8 +172,10 @@ def _follow(
     raise AssertionError  # the fit ends the process
 
 
-def _open(dataset: Path, config: Config) -> tuple[Dataset, Config]:
+def _open(dataset: Path, config: Config, beginning: Beginning | None) -> tuple[Dataset, Config]:
     data = Dataset.open(dataset)
+    if beginning is not None:
+        data = replace(data, tokenizer=beginning.tokenizer)
     return data, check(replace(config, model=replace(config.model, vocab_size=len(data.tokenizer))))
 
 
@@ -231,6 +258,7 @@ def _finish(
     data: Dataset,
     config: Config,
     *,
+    parent: str | None,
     force: bool,
 ) -> dict[str, Any]:
     """Makes the checkpoint from the last saved state."""
@@ -260,7 +288,7 @@ def _finish(
     lineage = {
         "dataset": data.manifest["manifest_sha256"],
         "min_users": data.manifest["settings"]["min_users"],
-        "parent": objective.teacher,
+        "parent": parent,
         "seed": config.train.seed,
         "versions": {"torch": torch.__version__, "lightning": lightning.__version__},
     }
