@@ -198,7 +198,7 @@ def test_a_pruned_model_in_int8_is_near_pytorch(tmp_path):
     references = parity.record_references(
         TorchEngine(model), constraint, prefixes=["", "ne"], max_steps=config.max_tokens + 1, seed=1
     )
-    (check,) = parity.check_scores(engine, constraint, references)
+    (check,) = parity.check_scores(engine, constraint, references, "int8")
     assert check.ok, check
     assert check.value > 1e-5
     assert graphs.weights["decoder_layers.0.attention.qkv.weight"].values.shape == (32, 3 * 4 * 8)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtn_edge.config import ModelConfig
+from mtn_edge.layer_sizes import LayerSize
 from mtn_edge.models.build import build
 from mtn_edge.models.layers import SSRU, DecoderLayer, EncoderLayer, SelfAttention
 from mtn_edge.models.mtn import MTN
@@ -92,7 +93,8 @@ def masked_decoder_layer(layer: DecoderLayer, rows: Tensor, m: int, seen: Tensor
 
 
 def layer_of(kind: type[nn.Module]) -> nn.Module:
-    return loosened(kind(d_model=D, heads=HEADS, ffn=24, norm="pre", dropout=0.0))
+    more = {"memory_heads": HEADS} if kind is DecoderLayer else {}
+    return loosened(kind(d_model=D, size=LayerSize(HEADS, 24), head_width=D // HEADS, norm="pre", dropout=0.0, **more))
 
 
 def test_proposition_1_a_linear_recurrence_is_one_masked_layer() -> None:

@@ -194,7 +194,7 @@ def test_doctor_says_what_is_here(run: Callable[..., Outcome]) -> None:
     document = json.loads(found.out)
     assert (found.status, document["ok"]) == (0, True)
     assert document["onnxruntime"]["supported"] == ">=1.26,<1.29"
-    assert set(document["extras"]) == {"train", "report", "inc", "spark", "tensorrt", "tensorrt-rtx"}
+    assert set(document["extras"]) == {"train", "report", "sign", "inc", "spark", "tensorrt", "tensorrt-rtx"}
     assert document["cpu"]["cores"] >= 1
     words = run("doctor").out
     assert "instructions for int8" in words

@@ -16,7 +16,7 @@ from mtn_edge.cli import main
 from mtn_edge.config import Config, override, preset
 from mtn_edge.errors import InterruptedRunError, UserError
 from mtn_edge.tokenizer import Tokenizer
-from mtn_edge.training import module, run, watch
+from mtn_edge.training import objective, run, watch
 from mtn_edge.training.checkpoint import load_checkpoint
 from mtn_edge.training.ranking import RankingSample
 from mtn_edge.training.run import train_model
@@ -44,7 +44,7 @@ def rows(folder: Path) -> list[dict[str, float]]:
 
 def break_at(monkeypatch: pytest.MonkeyPatch, step: int, fault: Any) -> None:
     """Puts a fault into the loss of one step."""
-    real, calls = module.token_loss, [0]
+    real, calls = objective.token_loss, [0]
 
     def broken(*given: Any, **named: Any) -> Any:
         calls[0] += 1
@@ -53,7 +53,7 @@ def break_at(monkeypatch: pytest.MonkeyPatch, step: int, fault: Any) -> None:
             return fault(loss), tokens
         return loss, tokens
 
-    monkeypatch.setattr(module, "token_loss", broken)
+    monkeypatch.setattr(objective, "token_loss", broken)
     # The validation has its own name for it, which must not count.
     monkeypatch.setattr(watch, "mean_loss", lambda model, batches: _mean(real, model, batches))
 

@@ -110,7 +110,7 @@ def write_dataset(folder: Path, sessions: list[list[str]]) -> Path:
         (folder / split).mkdir(parents=True)
         pq.write_table(pa.table({"queries": sessions}), folder / split / "sessions-00000.parquet")
     Tokenizer.train([query for session in sessions for query in session], 320).save(folder / "tokenizer.json")
-    write_manifest(folder, "dataset", {"lineage": {}})
+    write_manifest(folder, "dataset", {"lineage": {}, "settings": {"min_users": 1}})
     return folder
 
 
