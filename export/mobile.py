@@ -6,6 +6,7 @@ as the optimizer would: the file stays as small as the graph, and the runtime tr
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import warnings
@@ -108,6 +109,7 @@ def _write_operators_and_types(folder: Path) -> None:
 
     with tempfile.TemporaryDirectory() as scratch:
         config = Path(scratch) / "config"
+        logging.getLogger("ort_format_model").setLevel(logging.WARNING)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # the library leaves closing its files to the collector
             create_config_from_models(sorted(folder.glob("*.ort")), config, True)

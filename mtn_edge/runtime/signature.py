@@ -107,7 +107,7 @@ def _require() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError as error:
-        raise missing_extra("cryptography", "sign", "signatures") from error
+        raise missing_extra("cryptography", "sign", "a signature") from error
 
 
 def _no_key(path: Path, kind: str) -> UserError:
