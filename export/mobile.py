@@ -109,7 +109,7 @@ def _write_operators_and_types(folder: Path) -> None:
 
     with tempfile.TemporaryDirectory() as scratch:
         config = Path(scratch) / "config"
-        logging.getLogger("ort_format_model").setLevel(logging.WARNING)
+        logging.getLogger("ort_format_model.utils").setLevel(logging.WARNING)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # the library leaves closing its files to the collector
             create_config_from_models(sorted(folder.glob("*.ort")), config, True)
