@@ -108,6 +108,7 @@ class Distillation:
         self._distill = config.distill
         self._answers: Rewritten | None = None
         self.teacher: str = teacher.manifest["manifest_sha256"]
+        self.min_users: int | None = teacher.manifest["lineage"].get("min_users")
 
     def rewrite(self, sessions: Sequence[Sequence[str]], clock: Clock) -> Rewritten | None:
         """The teacher's own answers, where they are wanted."""

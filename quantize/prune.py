@@ -154,7 +154,12 @@ def _recover(
             examples.data.path,
             place,
             config=Config(model=replace(network.model, fusion="none"), train=gently),
-            beginning=Beginning(network.weights, network.tokenizer, checkpoint.manifest["manifest_sha256"]),
+            beginning=Beginning(
+                network.weights,
+                network.tokenizer,
+                parent=checkpoint.manifest["manifest_sha256"],
+                min_users=checkpoint.manifest["lineage"].get("min_users"),
+            ),
         )
     except InterruptedRunError as error:
         raise InterruptedRunError(
@@ -210,7 +215,9 @@ def _write(
     if report["stages"]:
         training["valid_loss"] = report["stages"][-1]["valid_loss"]
     parent = checkpoint.manifest
+    users = [parent["lineage"].get("min_users"), *([learnt_from["settings"]["min_users"]] if learnt_from else [])]
     lineage = {
+        "min_users": None if None in users else min(users),
         "dataset": (learnt_from or {}).get("manifest_sha256", parent["lineage"]["dataset"]),
         "parent": parent["manifest_sha256"],
         "seed": seed,

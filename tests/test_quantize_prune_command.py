@@ -211,7 +211,7 @@ def test_training_begins_with_the_weights_it_is_given(
     settings = override(checkpoint.config, ["train.learning_rate=1e-9", "train.epochs=1", "train.weight_decay=0"])
     out = tmp_path / "out"
     tokenizer = checkpoint.tokenizer.restricted(range(len(checkpoint.tokenizer)))
-    train_model(tiny_dataset, out, config=settings, beginning=Beginning(weights, tokenizer, "a" * 64), device="cpu")
+    train_model(tiny_dataset, out, config=settings, beginning=Beginning(weights, tokenizer, "a" * 64, 3), device="cpu")
     for name, tensor in load_checkpoint(out).model.state_dict().items():
         torch.testing.assert_close(tensor, weights[name], atol=1e-5, rtol=1e-5)
     assert read_manifest(out)["lineage"]["parent"] == "a" * 64

@@ -15,7 +15,7 @@ from mtn_edge.errors import UserError
 from mtn_edge.folders import read_manifest, write_manifest
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.checkpoint import load_checkpoint
-from mtn_edge.training.run import train_model
+from mtn_edge.training.run import _Parent, train_model
 from mtn_edge.training.state import STATE, Progress, TrainingState, load_state, save_state
 from mtn_edge.training.workplace import Workplace
 
@@ -321,3 +321,10 @@ def test_weights_that_are_no_numbers_are_refused(tiny_checkpoint, tmp_path):
 def test_numbers_out_of_range_are_refused(setting):
     with pytest.raises(UserError, match="must be"):
         check(override(preset("tiny"), [setting]))
+
+
+@pytest.mark.parametrize(
+    ("parent", "users", "own", "wanted"), [(None, None, 5, 5), ("a", 3, 5, 3), ("a", None, 5, None)]
+)
+def test_k_of_a_checkpoint_is_the_smallest_of_all_that_taught_it(parent, users, own, wanted):
+    assert _Parent(parent, users).users_with(own) == wanted

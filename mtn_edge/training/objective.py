@@ -70,6 +70,10 @@ class Objective(Protocol):
     def teacher(self) -> str | None:
         """`manifest_sha256` of the checkpoint that the network learns from: the new one's parent."""
 
+    @property
+    def min_users(self) -> int | None:
+        """How many users issued each query that it has learnt; None without one, or when it does not say."""
+
     def rewrite(self, sessions: Sequence[Sequence[str]], clock: Clock) -> Rewritten | None:
         """What is learnt from beside the sessions of the training split."""
 
@@ -90,6 +94,7 @@ class NextToken:
     """The objective of `train`."""
 
     teacher = None
+    min_users = None
 
     def rewrite(self, sessions: Sequence[Sequence[str]], clock: Clock) -> None:
         """Nothing."""

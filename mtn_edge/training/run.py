@@ -52,11 +52,27 @@ class Beginning(NamedTuple):
     """Its tokenizer, in place of the dataset's."""
     parent: str
     """`manifest_sha256` of the checkpoint that it came from."""
+    min_users: int | None
+    """How many users issued each query that it has learnt; None when it does not say."""
 
     @property
     def digest(self) -> str:
         """What tells it from another one, for a run that is resumed."""
         return hashlib.sha256(save(dict(sorted(self.weights.items())))).hexdigest()
+
+
+class _Parent(NamedTuple):
+    """The checkpoint that a new one comes from."""
+
+    digest: str | None
+    """Its `manifest_sha256`; None: there is none."""
+    min_users: int | None
+
+    def users_with(self, own: int) -> int | None:
+        """K of the new one, which has learnt from a dataset with K `own` as well; None when the parent's is unknown."""
+        if self.digest is None:
+            return own
+        return None if self.min_users is None else min(own, self.min_users)
 
 
 def train_model(
@@ -147,7 +163,10 @@ def train_model(
                 _fit(
                     model, loss, state, inputs, workplace, config, processes, accelerator, began=clock.began, show=show
                 )
-        parent = beginning.parent if beginning is not None else objective.teacher
+        if beginning is not None:
+            parent = _Parent(beginning.parent, beginning.min_users)
+        else:
+            parent = _Parent(objective.teacher, objective.min_users)
         return _finish(model, objective, inputs, workplace, data, config, parent=parent, force=force)
 
 
@@ -258,7 +277,7 @@ def _finish(
     data: Dataset,
     config: Config,
     *,
-    parent: str | None,
+    parent: _Parent,
     force: bool,
 ) -> dict[str, Any]:
     """Makes the checkpoint from the last saved state."""
@@ -287,8 +306,8 @@ def _finish(
         sources, training["fusion"] = learn_sources(model, data, config)
     lineage = {
         "dataset": data.manifest["manifest_sha256"],
-        "min_users": data.manifest["settings"]["min_users"],
-        "parent": parent,
+        "min_users": parent.users_with(data.manifest["settings"]["min_users"]),
+        "parent": parent.digest,
         "seed": config.train.seed,
         "versions": {"torch": torch.__version__, "lightning": lightning.__version__},
     }
