@@ -100,6 +100,7 @@ def test_goals_of_the_product_and_of_fusion():
         "ngram+copy": system(perplexity=7.0, seen=0.3, unseen=0.2) | {"against": level, "against_product": lead},
         "mtn+all": system(perplexity=6.0),
         "mtn+lists": system(error=0.06, seen=0.4, unseen=0.1),
+        "mtn-last": system(perplexity=7.0) | {"against": level},  # a choice, no rival
     }
     goals = {goal["name"]: goal for goal in goals_of(CORPORA["msmarco"], {"tasks": {"suggest": systems}})}
     found = {
