@@ -156,7 +156,7 @@ def write_bundle(
     sources, counted = sources_for(checkpoint, asked, opened, denied)
     with folders.new_folder(out, "bundle", force=force) as folder:
         wanted = Asked(precision=precision, method=method, max_drop=max_drop)
-        work = _Work(checkpoint, opened, folder, wanted, text, denied, sources, counted, _lists(opened, denied), seed)
+        work = _Work(checkpoint, opened, folder, wanted, text, denied, sources, counted, lists_of(opened, denied), seed)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # inside: a killed run leaves one folder, not two
             content = _fill(work, Path(scratch))
         folders.write_manifest(folder, "bundle", content)
@@ -321,7 +321,7 @@ def _write_golden(
     return len(vectors)
 
 
-def _lists(dataset: Dataset | None, denied: Blocklist) -> calibrate.Lists:
+def lists_of(dataset: Dataset | None, denied: Blocklist) -> calibrate.Lists:
     """Popular queries and followers; those that are denied take no room."""
     from mtn_edge.data.followers import followers
 

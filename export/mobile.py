@@ -10,6 +10,7 @@ import logging
 import shutil
 import tempfile
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,7 @@ def export_mobile(
             hint="leave --ort-format out",
         )
     with folders.new_folder(out, "bundle", force=force) as folder:
-        for name in bundle.manifest["files"]:
-            if not (ort_format and Path(name).stem in graphs and name.endswith(".onnx")):
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(bundle.path / name, folder / name)
-        content = {key: value for key, value in bundle.manifest.items() if key not in _OWN}
+        content = copied(source, folder, but=[f"{name}.onnx" for name in graphs] if ort_format else ())
         if ort_format:
             for name in graphs:
                 _convert(bundle.path / f"{name}.onnx", folder / f"{name}.ort")
@@ -86,6 +83,20 @@ def export_mobile(
         if key is not None:
             sign(folder, key)
         return folders.read_manifest(folder, "bundle")
+
+
+def copied(source: Path, folder: Path, *, but: Collection[str] = ()) -> dict[str, Any]:
+    """Copies the files of a bundle, all but some.
+
+    Returns:
+        What its manifest says, for `folders.write_manifest`.
+    """
+    manifest = folders.read_manifest(source, "bundle")
+    for name in manifest["files"]:
+        if name not in but:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, folder / name)
+    return {key: value for key, value in manifest.items() if key not in _OWN}
 
 
 def _convert(onnx: Path, ort: Path) -> None:

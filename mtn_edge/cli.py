@@ -11,6 +11,7 @@ from typer.exceptions import TyperException
 
 from export.cli import app as export_app
 from export.cli import quantize, verify
+from export.compress.cli import compress
 from mtn_edge.data.cli import app as data_app
 from mtn_edge.demo import demo
 from mtn_edge.errors import EXIT_FAULT, EXIT_USAGE, UserError
@@ -33,6 +34,7 @@ app.command("doctor")(runtime_cli.doctor)
 app.add_typer(data_app, name="data")
 app.command("prune")(prune)
 app.command("quantize")(quantize)
+app.command("compress")(compress)
 app.command("verify")(verify)
 app.add_typer(export_app, name="export")
 app.command("train")(train)

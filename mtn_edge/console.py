@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+
+from mtn_edge.errors import UserError
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 ForceFlag = Annotated[bool, typer.Option("--force", help="Replace an output that mtn-edge wrote earlier.")]
@@ -25,6 +28,20 @@ def say(text: str) -> None:
 def emit(document: dict[str, Any], *, as_json: bool, words: str) -> None:
     """The result of a command on standard output: `document` as JSON, or `words`."""
     print(json.dumps(document, ensure_ascii=False, allow_nan=False) if as_json else words, flush=True)
+
+
+def duration(name: str, text: str) -> float:
+    """Seconds of a duration as people write it: `90`, `90s`, `1.5m`, `2h`.
+
+    Raises:
+        UserError: it is none; `name` says where it was given.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if found is None:
+        raise UserError(
+            f"`{name} {text}` is no time", code="bad-setting", hint="write seconds, or minutes as 10m, hours as 2h"
+        )
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def open_teacher(path: Path, data: Dataset, config: Config) -> Checkpoint:
         UserError: it is no checkpoint of this version, or does not fit; the sentence says to what.
     """
     teacher = load_checkpoint(path)
-    if not _same_tokenizer(teacher.tokenizer, data.tokenizer):
+    if not same_tokenizer(teacher.tokenizer, data.tokenizer):
         raise UserError(
             f"the teacher `{path}` cuts texts with another tokenizer ({len(teacher.tokenizer):,} tokens) than the "
             f"dataset `{data.path}` ({len(data.tokenizer):,} tokens), and both must be the same",
@@ -88,5 +88,6 @@ def agreement(student: Network, teacher: Network, batches: Iterable[Batch]) -> A
     return Agreement(kl / tokens, same / tokens, nats / tokens, tokens)
 
 
-def _same_tokenizer(one: Tokenizer, other: Tokenizer) -> bool:
+def same_tokenizer(one: Tokenizer, other: Tokenizer) -> bool:
+    """Whether both cut every text alike."""
     return one.token_bytes == other.token_bytes and one.merges() == other.merges()

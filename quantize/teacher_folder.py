@@ -7,7 +7,6 @@ for what was not saved. A locked file keeps a second command out.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mtn_edge.errors import UserError
+from mtn_edge.locks import take_lock
 
 ABOUT, LOCK, ANSWERS = "about.json", "lock", "answers.jsonl"
 ARRAYS = ("states", "sessions")
@@ -50,7 +50,11 @@ class TeacherFolder:
             return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            self._lock = take_lock(
+                self.path / LOCK,
+                busy=f"another `distill` is at work on the teacher's outputs in `{self.path}`",
+                hint="wait for it, or choose another folder",
+            )
             if self._about().get("key") != self._key:
                 self._clear()
                 self._write({"key": self._key, "done": 0})
@@ -117,16 +121,3 @@ class TeacherFolder:
             )
         for name in _FILES:
             (self.path / name).unlink(missing_ok=True)
-
-    def _take_lock(self) -> None:
-        handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(handle)
-            raise UserError(
-                f"another `distill` is at work on the teacher's outputs in `{self.path}`",
-                code="in-use",
-                hint="wait for it, or choose another folder",
-            ) from error
-        self._lock = handle

@@ -28,7 +28,7 @@ _LABELS = {
 }
 _PERCENT = {"success@1", "success@10", "keystrokes_saved"}
 _LOWER_IS_BETTER = {"calibration_error", "perplexity", "nats_per_character"}
-_SLICE_LABELS = {
+SLICE_LABELS = {
     "position_0": "first query",
     "position_1": "second query",
     "position_2+": "third or later",
@@ -66,9 +66,9 @@ def words(figures: Figures) -> str:
         for part, figure in first["slices"].items():
             parts = [summary["slices"][part] for summary in systems.values()]
             cells = [_words_of(summary, "mrr@10") for summary in parts]
-            table.append([f"MRR@10, {_SLICE_LABELS[part]}", f"{figure['n']:,}", *cells])
+            table.append([f"MRR@10, {SLICE_LABELS[part]}", f"{figure['n']:,}", *cells])
             if task == "suggest" and part == "repeat_free":
-                table.append([f"BLEU, {_SLICE_LABELS[part]}", "", *(_words_of(each, "bleu") for each in parts)])
+                table.append([f"BLEU, {SLICE_LABELS[part]}", "", *(_words_of(each, "bleu") for each in parts)])
                 table.append(["  its precisions", "", *(_precisions(each) for each in parts)])
         reference, compared = _compared(systems)
         for measure in compared:
@@ -158,7 +158,7 @@ def _task_values(section: Section) -> dict[str, Any]:
     for part, figure in first["slices"].items():
         of_part = {name: summary["slices"][part] for name, summary in systems.items()}
         cells = [_cell(summary, "mrr@10", of_part) for summary in of_part.values()]
-        parts.append({"name": _SLICE_LABELS[part], "n": f"{figure['n']:,}", "cells": cells})
+        parts.append({"name": SLICE_LABELS[part], "n": f"{figure['n']:,}", "cells": cells})
     return {
         "title": section.title,
         "about": _about(first) + ".",
@@ -206,7 +206,7 @@ def _plots(task: str, systems: dict[str, dict[str, Any]]) -> list[dict[str, Any]
         (name, colours[name], [_point(summary["slices"][part], "mrr@10") for part in names])
         for name, summary in systems.items()
     ]
-    plots.dots(plot, [_SLICE_LABELS[part] for part in names], series)
+    plots.dots(plot, [SLICE_LABELS[part] for part in names], series)
     plot.set_xlim(left=0)
     plot.set_xlabel("MRR@10")
     pictures.append({"title": "MRR@10 by slice", "svg": plots.svg(figure, label=f"{task}: MRR@10 by slice")})

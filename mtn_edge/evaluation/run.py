@@ -105,28 +105,38 @@ def evaluate_systems(
         data), `against` (the reference's name as `system`, and what `comparison.compare` gives; None for the reference
         itself) and `protocol`.
     """
-    sessions, popular = data.sessions(split), {query for query, _ in data.popularity()}
-    drawn = [draw_questions(sessions, task, popular=popular, max_queries=max_queries, seed=seed) for task in tasks]
     figures: Figures = {}
-    for questions in drawn:
-        answers = {name: _ask(name, system, questions) for name, system in systems.items()}
+    for questions in draw(data, tasks, split=split, max_queries=max_queries, seed=seed):
+        answers = {name: ask_with_progress(name, system, questions) for name, system in systems.items()}
         protocol = _protocol(questions, split, max_queries, seed)
-        figures[questions.task] = {}
-        for name, system in systems.items():
-            against: dict[str, Any] | None = None
-            if name != reference:
-                against = {"system": reference}
-                against |= compare(questions, [answers[name]], [answers[reference]], seed=seed)
-            figures[questions.task][name] = summarize(questions, [answers[name]], seed=seed) | {
-                "bytes": system.nbytes,
-                "settings": dict(system.settings),
-                "against": against,
-                "protocol": protocol,
-            }
+        figures[questions.task] = {
+            name: summary
+            | {"bytes": systems[name].nbytes, "settings": dict(systems[name].settings), "protocol": protocol}
+            for name, summary in summaries(questions, answers, reference=reference, seed=seed).items()
+        }
     return figures
 
 
-def _ask(name: str, system: System, questions: Questions) -> Answers:
+def draw(data: Dataset, tasks: Sequence[Task], *, split: SplitName, max_queries: int, seed: int) -> list[Questions]:
+    """The questions of each task, see `protocol.draw_questions`."""
+    sessions, popular = data.sessions(split), {query for query, _ in data.popularity()}
+    return [draw_questions(sessions, task, popular=popular, max_queries=max_queries, seed=seed) for task in tasks]
+
+
+def summaries(questions: Questions, answers: dict[str, Answers], *, reference: str, seed: int) -> dict[str, Any]:
+    """Each system's summary (see `summary.summarize`), and under `against` how it differs from the reference."""
+    found = {}
+    for name, own in answers.items():
+        against: dict[str, Any] | None = None
+        if name != reference:
+            against = {"system": reference}
+            against |= compare(questions, [own], [answers[reference]], seed=seed)
+        found[name] = summarize(questions, [own], seed=seed) | {"against": against}
+    return found
+
+
+def ask_with_progress(name: str, system: System, questions: Questions) -> Answers:
+    """A system's answers, with a progress bar."""
     with console.progress(f"{questions.task}, {name}", len(questions.length), "queries") as update:
         return ask(system, questions, progress=lambda done: update(done, ""))
 

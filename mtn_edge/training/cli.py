@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from mtn_edge.config import Config, load_config, override, preset
-from mtn_edge.console import ForceFlag, JsonFlag, VerboseFlag, emit, say
-from mtn_edge.errors import UserError, missing_extra
+from mtn_edge.console import ForceFlag, JsonFlag, VerboseFlag, duration, emit, say
+from mtn_edge.errors import missing_extra
 
 
 def train(
@@ -88,19 +87,8 @@ def read_settings(
     if seed is not None:
         config = override(config, [f"train.seed={seed}"])
     if time_budget is not None:
-        config = override(config, [f"train.time_budget={_seconds(time_budget)}"])
+        config = override(config, [f"train.time_budget={duration('--time-budget', time_budget)}"])
     return config
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    if found is None:
-        raise UserError(
-            f"`--time-budget {text}` is no time",
-            code="bad-setting",
-            hint="write seconds, or minutes as 10m, hours as 2h",
-        )
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def words(result: dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ run out.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from typing import Any
 
 from mtn_edge import folders
 from mtn_edge.errors import UserError
+from mtn_edge.locks import take_lock
 from mtn_edge.tokenizer import Tokenizer
 from mtn_edge.training.changes import require_same
 from mtn_edge.training.state import PARTIAL, STATE, STATE_FOLDER, TrainingState, load_state
@@ -161,23 +161,11 @@ class Workplace:
         folders.publish(self.folder / _FINISHED, self.output, force=force)
 
     def _take_lock(self) -> None:
-        while True:
-            handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                os.close(handle)
-                raise UserError(
-                    f"another `train` is at work on `{self.output}`",
-                    code="in-use",
-                    hint="wait for it, or choose another name with -o",
-                ) from error
-            # The run before may have removed the folder between the two calls: then the lock is worth nothing.
-            if (self.folder / LOCK).exists() and os.path.samestat(os.fstat(handle), (self.folder / LOCK).stat()):
-                self._lock = handle
-                return
-            os.close(handle)
-            self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = take_lock(
+            self.folder / LOCK,
+            busy=f"another `train` is at work on `{self.output}`",
+            hint="wait for it, or choose another name with -o",
+        )
 
     def _clear(self) -> None:
         """Removes all but the lock."""
