@@ -73,6 +73,6 @@ def compress(
         publish(found, output, force=force)
         if cache is None:
             shutil.rmtree(work)
-    document: dict[str, Any] = {"bundle": str(output), **found.facts}
+    document: dict[str, Any] = {"bundle": str(output), "compression": found.facts}
     text = f"{words(found.facts)}\n\n{output}: see {output / 'MODEL_CARD.md'}"
     emit(document, as_json=as_json, words=text)

@@ -151,7 +151,7 @@ def _point_rows(facts: dict[str, Any]) -> list[tuple[list[str], bool]]:
     return [
         (
             [
-                each["point"],
+                f"{number}  {each['point']}" if number else each["point"],
                 f"{each['bytes'] / 1e6:.2f} MB",
                 f"{each['keystroke_ms']['p50']:.1f} ms",
                 f"{each['keystroke_ms']['p95']:.1f} ms",
@@ -161,7 +161,7 @@ def _point_rows(facts: dict[str, Any]) -> list[tuple[list[str], bool]]:
             ],
             each["point"] == facts["chosen"],
         )
-        for each in (teacher, *facts["points"])
+        for number, each in enumerate((teacher, *facts["points"]))
     ]
 
 
@@ -218,31 +218,30 @@ def _slices(task: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _front(facts: dict[str, Any]) -> Any:
-    """Every point: size across, quality up, time of a key press as the area of the dot."""
+    """Every point by its number in the table: size across, quality up, time of a key press as the area of the dot."""
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
     from mtn_edge.pages import plots
 
     figure, plot = plots.axes(9.6, 4.2)
-    shown = [("teacher, fp32", facts["teacher"], plots.GREY)]
-    for each in facts["points"]:
-        chosen = each["point"] == facts["chosen"]
-        shown.append((each["point"], each, plots.COLOURS[0] if chosen else plots.COLOURS[1]))
-    slowest = max(each["keystroke_ms"]["p95"] for _, each, _ in shown)
-    for name, each, colour in shown:
+    shown = [facts["teacher"] | {"point": None}, *facts["points"]]
+    slowest = max(each["keystroke_ms"]["p95"] for each in shown)
+    for number, each in enumerate(shown):
+        colour = plots.GREY if not number else plots.COLOURS[each["point"] != facts["chosen"]]
         place = each["bytes"] / 1e6, each["mrr@10"]
-        p95 = each["keystroke_ms"]["p95"]
-        plot.scatter(*place, s=420 * p95 / slowest, color=colour, alpha=0.55, linewidths=0)
-        mark = " (chosen)" if name == facts["chosen"] else ""
-        plot.annotate(
-            f"{name}{mark}, {p95:.1f} ms", place, xytext=(0, 13), textcoords="offset points", fontsize=8.5, ha="center"
-        )
+        plot.scatter(*place, s=420 * each["keystroke_ms"]["p95"] / slowest, color=colour, alpha=0.55, linewidths=0)
+        plot.annotate(str(number) if number else "teacher", place, ha="center", va="center", fontsize=9)
     budgets, reference = facts["budgets"], facts["teacher"]["mrr@10"]
     if budgets["size_mb"]:
         plot.axvline(budgets["size_mb"], color=plots.COLOURS[4], linestyle="--", linewidth=1)
     if budgets["max_quality_drop"]:
         plot.axhline(reference * (1 - budgets["max_quality_drop"]), color=plots.COLOURS[4], linestyle="--", linewidth=1)
     plot.set_xscale("log")
-    plot.margins(x=0.16, y=0.22)
-    plot.set_xlabel("MB, all files (dashed: budgets)")
+    plot.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    plot.xaxis.set_major_formatter(ScalarFormatter())
+    plot.xaxis.set_minor_formatter(NullFormatter())
+    plot.margins(x=0.1, y=0.2)
+    plot.set_xlabel("MB, all files (dashed: budgets; area: p95 of a key press)")
     plot.set_ylabel("MRR@10, validation")
     return plots.svg(figure, label="Quality against size of every point; the area of a dot is its p95 of a key press")
 
