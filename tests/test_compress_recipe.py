@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from export.compress.recipe import DEFAULT_SPACE, SHIPPED, Recipe, load_recipe, read_recipe
+from mtn_edge.config import override, preset
 from mtn_edge.errors import UserError
 
 
@@ -47,6 +48,23 @@ def test_tables_become_the_settings_of_a_student() -> None:
     assert config.distill is not None
     assert config.distill.truth == 0.25
     assert point.prune is None
+
+
+def test_a_student_is_trained_as_its_teacher_was_unless_the_recipe_says_otherwise() -> None:
+    settings = [
+        "train.epochs=3",
+        "train.learning_rate=0.5",
+        "train.average=0.9",
+        "model.dropout=0.3",
+        "model.d_model=64",
+    ]
+    teacher = override(preset("small"), [*settings, "model.max_tokens=20", "train.bpe_dropout=0.1"])
+    (point,) = read("[student.train]\naverage = 0.8\n").points
+    assert point.student is not None
+    config = point.student.config(teacher)
+    assert (config.train.epochs, config.train.average, config.train.bpe_dropout) == (3, 0.8, 0.0)
+    assert config.train.learning_rate == preset("tiny").train.learning_rate
+    assert (config.model.dropout, config.model.max_tokens, config.model.d_model) == (0.3, 20, 128)
 
 
 def test_budgets_alone_search_the_default_space() -> None:

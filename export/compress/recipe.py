@@ -34,6 +34,11 @@ DEFAULT_SPACE: dict[str, tuple[Any, ...]] = {
 }
 """What is searched with budgets alone: students of the preset `tiny`, narrower and shallower."""
 
+INHERITED = ("max_tokens", "max_queries", "dropout", "fusion")
+"""Settings of the model that a student takes from its teacher: a recipe suits logs of any kind."""
+OWN_TRAINING = ("learning_rate", "warmup_steps", "time_budget", "bpe_dropout", "compile")
+"""Settings of the training that it does not: they go with its size, or do not go with a teacher."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budgets:
@@ -56,9 +61,22 @@ class Student:
     settings: tuple[str, ...] = ()
     """The tables `student.model`, `student.train` and `student.distill`, as `section.key=value`."""
 
-    def config(self) -> Config:
-        """Its settings, resolved but for the vocabulary."""
-        config = override(preset(self.preset, self.arch), list(self.settings))
+    def config(self, teacher: Config | None = None) -> Config:
+        """Its settings, resolved but for the vocabulary.
+
+        Args:
+            teacher: what is inherited where the recipe says nothing, see `OWN_TRAINING` and `INHERITED`.
+        """
+        config = preset(self.preset, self.arch)
+        if teacher is not None:
+            model = {name: getattr(teacher.model, name) for name in INHERITED}
+            train = {name: getattr(config.train, name) for name in OWN_TRAINING}
+            config = dataclasses.replace(
+                config,
+                model=dataclasses.replace(config.model, **model),
+                train=dataclasses.replace(teacher.train, **train),
+            )
+        config = override(config, list(self.settings))
         return check(dataclasses.replace(config, distill=config.distill or DistillConfig()))
 
 

@@ -332,7 +332,7 @@ class Compressor:
 
     def _config(self, point: Point) -> Config:
         assert point.student is not None
-        config = point.student.config()
+        config = point.student.config(self._teacher.config)
         if self._given_seed is None:
             return config
         return replace(config, train=replace(config.train, seed=self._given_seed))

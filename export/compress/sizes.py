@@ -46,7 +46,7 @@ def expected(point: Point, teacher: Config, tokenizer: Tokenizer, *, lists: int,
     Raises:
         UserError: a share of the pruning does not suit the network.
     """
-    config = teacher if point.student is None else point.student.config()
+    config = teacher if point.student is None else point.student.config(teacher)
     config = replace(config, model=replace(config.model, vocab_size=len(tokenizer)))
     model, weights = config.model, dict(build(config.model).state_dict())
     if point.prune is not None:
