@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from comparing.answers import load_answers, save_answers
 from comparing.corpora import LISTS, WORN, Corpus, run_mtn_edge
 from export.graphs import build_graphs
 from mtn_edge.config import Config, override, preset
@@ -143,16 +143,12 @@ def run_cell(cell: Cell, corpus: Corpus, work: Path) -> None:
         "making_s": round(made - began, 1),
         "asking_s": round(time.monotonic() - made, 1),
     }
-    _write(cell, work, answers, about)
+    save_answers(cell.folder(work), cell.name, answers, about)
 
 
 def load_cell(cell: Cell, work: Path) -> tuple[dict[Task, Answers], dict[str, Any]]:
     """What a cell found: its answers to each task, and the facts about it."""
-    file = cell.folder(work) / f"{cell.name}.npz"
-    about = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
-    with np.load(file) as stored:
-        answers = {task: _unpack(task, stored) for task in TASKS}
-    return answers, about
+    return load_answers(cell.folder(work), cell.name)
 
 
 def _train(cell: Cell, corpus: Corpus, data: Dataset, work: Path) -> tuple[System, dict[str, Any]]:
@@ -218,26 +214,3 @@ def _make(cell: Cell, corpus: Corpus, data: Dataset, work: Path) -> tuple[System
         limit = count_parameters(config_of(corpus, "mtn", len(data.tokenizer)).model)
         system = make_baselines([cell.system], data, limit)[cell.system]
     return system, {"bytes": system.nbytes}
-
-
-def _write(cell: Cell, work: Path, answers: dict[Task, Answers], about: dict[str, Any]) -> None:
-    folder = cell.folder(work)
-    folder.mkdir(parents=True, exist_ok=True)
-    arrays = {
-        f"{task}.{field.name}": np.array(value)
-        for task, given in answers.items()
-        for field in fields(given)
-        if (value := getattr(given, field.name)) is not None
-    }
-    for name, save in (("npz", arrays), ("json", about)):
-        partial = folder / f".{cell.name}.partial.{name}"
-        if name == "npz":
-            np.savez_compressed(partial, **save)
-        else:
-            partial.write_text(json.dumps(save), encoding="utf-8")
-        partial.replace(folder / f"{cell.name}.{name}")
-
-
-def _unpack(task: Task, stored: Any) -> Answers:
-    found = {field.name: stored.get(f"{task}.{field.name}") for field in fields(Answers)}
-    return Answers(**found | {"best": found["best"].tolist()})

@@ -38,7 +38,7 @@ def front_of(corpora: Sequence[Corpus], figures: dict[str, Any], work: Path) -> 
     if len(done) < 2 or done[0][1] != REFERENCE:
         return []
     suggesters = [lowered(Cell(corpus.name, name, 1).checkpoint(work), "int8") for corpus, name in done]
-    times = _race(suggesters, Dataset.open(corpora[0].dataset(work)).sessions("test"))
+    times = race(suggesters, Dataset.open(corpora[0].dataset(work)).sessions("test"))
     rows = []
     for (corpus, name), row in zip(done, times, strict=True):
         found = figures[corpus.name]
@@ -56,7 +56,7 @@ def front_of(corpora: Sequence[Corpus], figures: dict[str, Any], work: Path) -> 
     return rows
 
 
-def _race(suggesters: Sequence[Suggester], sessions: Sequence[list[str]]) -> np.ndarray:
+def race(suggesters: Sequence[Suggester], sessions: Sequence[list[str]]) -> np.ndarray:
     """Seconds of each key press [suggesters, presses], the sessions typed key by key."""
     times: list[list[float]] = []
     for queries in sessions:
