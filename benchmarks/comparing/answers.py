@@ -1,6 +1,6 @@
-"""Answers of a system on disk: `NAME.json` with the facts about it, `NAME.npz` with the rank of every question and the like.
+"""Answers of a system on disk: `NAME.npz` has the rank of every question and the like, `NAME.json` the facts about it.
 
-Both are written when they are whole, the facts last.
+Both are written whole, the facts last.
 """
 
 from __future__ import annotations

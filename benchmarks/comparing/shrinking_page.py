@@ -33,6 +33,7 @@ def write_report(path: Path, document: dict[str, Any], titles: dict[str, str]) -
         path,
         "shrinking.html",
         {"machine": f"{machine['cpu']}, {machine['cores']} cores", "goals": goals, "sections": sections},
+        templates=Path(__file__).parent,
     )
 
 

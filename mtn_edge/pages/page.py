@@ -45,12 +45,13 @@ def prepare_page(path: Path, *, force: bool) -> None:
             )
 
 
-def write_page(path: Path, template: str, values: dict[str, Any]) -> None:
+def write_page(path: Path, template: str, values: dict[str, Any], *, templates: Path | None = None) -> None:
     """Renders `template` (a file of this folder) and puts it in place.
 
     Args:
         path: the HTML file; its folder is made when it is missing.
         template: name of the template, which extends `base.html`.
+        templates: a folder of other templates than those of this one.
         values: what the template shows; text is escaped, `plots.Svg` is not.
 
     Raises:
@@ -58,8 +59,9 @@ def write_page(path: Path, template: str, values: dict[str, Any]) -> None:
     """
     import jinja2
 
+    own = Path(__file__).parent
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("mtn_edge", "pages"),
+        loader=jinja2.FileSystemLoader([own] if templates is None else [templates, own]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
