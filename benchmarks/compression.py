@@ -4,9 +4,9 @@
 
 A teacher of the preset `small` on each corpus and with each seed; a student of `tiny` with one decoder layer, alone and
 taught; the teacher pruned by half and recovered, and a network of that size trained anew; each as float32, some as
-int8 and int4. Then `mtn-edge compress` with every shipped recipe on the first teacher. Cells and stages are kept in `benchmarks/work/compression/`, so the table can be made in parts; the datasets are those of
-`benchmarks/quality.py`. Key presses are raced: all answer the same ones in turn, on one thread. Beside FILE.json stands
-FILE.html with plots.
+int8 and int4. Then `mtn-edge compress` with every shipped recipe on the first teacher. Cells and stages are kept in
+`benchmarks/work/compression/`, so the table can be made in parts; the datasets are those of `benchmarks/quality.py`.
+Key presses are raced: all answer the same ones in turn, on one thread. Beside FILE.json stands FILE.html with plots.
 """
 
 from __future__ import annotations
