@@ -300,7 +300,9 @@ class Compressor:
             "faster": teacher_cost["keystroke_ms"]["p50"] / best.figures["keystroke_ms"]["p50"],
             "same_first": compared["same_first"],
             "network_divergence": divergence,
-            "stages": self._stages(best.point, stages),
+            "stages": [
+                {"stage": each["stage"], "settings": each["settings"]} for each in self._stages(best.point, stages)
+            ],
             "chosen": best.point.name,
             "points": [
                 {"point": each.point.name, "choice": each.point.choice, "over": each.over, **each.figures}
