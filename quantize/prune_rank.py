@@ -19,6 +19,7 @@ from torch import Tensor
 
 from mtn_edge.config import ModelConfig
 from mtn_edge.errors import UserError
+from mtn_edge.tokenizer import BOS, EOS, MIN_VOCAB
 
 TABLE, UP, DOWN = "embedding.weight", "embedding_up.weight", "embedding_down.weight"
 
@@ -54,6 +55,17 @@ def narrow_table(
     narrowed = {TABLE: whole @ directions.T / math.sqrt(2), UP: looked_up.T, DOWN: scored}
     left = dict(weights) | {name: tensor.float().contiguous() for name, tensor in narrowed.items()}
     return replace(config, embedding_rank=rank), left
+
+
+def usual_counts(tokens: int) -> Tensor:
+    """How much each of so many tokens counts when nobody has counted: Zipf's law over the order of learning.
+
+    The n-th merge counts 1 / n, the single bytes as little as the last one, the ends of a query as much as the first.
+    """
+    counts = 1 / torch.arange(1 - MIN_VOCAB, tokens - MIN_VOCAB + 1).clamp(min=1).double()
+    counts[:MIN_VOCAB] = 1 / tokens
+    counts[[BOS, EOS]] = 1
+    return counts
 
 
 def require_smaller(config: ModelConfig, rank: int, share: float) -> None:

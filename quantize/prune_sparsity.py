@@ -29,8 +29,8 @@ TWO_OF_FOUR: Literal["2:4"] = "2:4"
 Sparsity = float | Literal["2:4"]
 """The share of each matrix that becomes zero, or `2:4`."""
 NO_GAIN = (
-    "no gain on this runtime: ONNX Runtime's CPU kernels multiply zeros as they multiply other numbers, so that a key "
-    "press takes as long as before"
+    "no gain on this runtime: ONNX Runtime's CPU kernels multiply zeros as they multiply other numbers, and a key "
+    "press is none the faster for them"
 )
 _TENSORRT = {
     True: "every four neighbouring inputs have two zeros at least, as TensorRT's sparse kernels want it",

@@ -22,7 +22,7 @@ from mtn_edge.tokenizer import BOS, EOS, Tokenizer
 from mtn_edge.training.inputs import Inputs, read_inputs
 from quantize.prune_choice import choose_heads, choose_layers, choose_units, count_heads, count_units
 from quantize.prune_importance import Importance, by_gradient, by_magnitude
-from quantize.prune_rank import narrow_table, require_smaller, table_width
+from quantize.prune_rank import narrow_table, require_smaller, table_width, usual_counts
 from quantize.prune_sparsity import Sparsity, require_some, zero_weights
 from quantize.prune_structures import drop_heads, drop_layers, drop_tokens, drop_units, fewest_layers, layer_groups
 from quantize.vocabulary import choose_tokens, count_tokens
@@ -196,11 +196,12 @@ def _remove_layers(network: Network, share: float, examples: Examples | None) ->
 
 def _remove_width(network: Network, share: float, examples: Examples | None) -> Network:
     rank = min(table_width(network.model), _rank_left(network.original, share))
-    counts = None
+    size = len(network.tokenizer)
     if examples is not None:
         found = examples.counts(network)
-        # Once more than they were seen: every token can be typed.
-        counts = torch.tensor([1 + found[token] for token in range(len(network.tokenizer))])
+        counts = torch.tensor([1.0 + found[token] for token in range(size)])  # every token can be typed
+    else:
+        counts = usual_counts(size)
     model, weights = narrow_table(network.model, network.weights, rank, counts)
     return replace(network, config=replace(network.config, model=model), weights=weights)
 

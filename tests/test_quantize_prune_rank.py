@@ -24,12 +24,12 @@ from mtn_edge.config import Config, ModelConfig, check, load_config, override, p
 from mtn_edge.errors import UserError
 from mtn_edge.folders import read_manifest
 from mtn_edge.models.build import build, count_parameters
-from mtn_edge.tokenizer import BOS
+from mtn_edge.tokenizer import BOS, EOS, MIN_VOCAB, PAD
 from mtn_edge.training.checkpoint import load_checkpoint
 from mtn_edge.training.run import train_model
 from quantize import inc
 from quantize.distill import distill_model
-from quantize.prune_rank import narrow_table
+from quantize.prune_rank import narrow_table, usual_counts
 
 RUN = CliRunner()
 SIZES = {"vocab_size": 60, "d_model": 24, "heads": 3, "ffn": 10, "max_tokens": 6, "max_queries": 5, "dropout": 0.0}
@@ -267,6 +267,18 @@ def test_recurrent_networks_have_none(tiny_dataset: Path, tmp_path: Path) -> Non
         with pytest.raises(UserError) as error:
             check(override(preset("tiny"), ["model.embedding_rank=8", setting]))
         assert rule in str(error.value)
+
+
+def test_without_data_tokens_count_by_the_order_of_learning(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """The ends of a query and the first merges stay near what they were; the last ones pay."""
+    counts = usual_counts(MIN_VOCAB + 3)
+    assert counts[[BOS, EOS, MIN_VOCAB, MIN_VOCAB + 1, MIN_VOCAB + 2]].tolist() == [1, 1, 1, 1 / 2, 1 / 3]
+    assert counts[PAD] == counts[100] == 1 / (MIN_VOCAB + 3)
+    prune(tiny_checkpoint, "-o", tmp_path / "out", "--rank", 0.6)
+    before, after = (load_checkpoint(path).model for path in (tiny_checkpoint, tmp_path / "out"))
+    errors = (after.logits(torch.eye(32)) - before.logits(torch.eye(32))).norm(dim=0)
+    assert errors[[BOS, EOS]].mean() < 0.5 * errors[MIN_VOCAB : MIN_VOCAB + 10].mean()
+    assert errors[MIN_VOCAB : MIN_VOCAB + 10].mean() < 0.8 * errors[-50:].mean()
 
 
 def test_fewer_numbers_by_what_the_rank_says() -> None:
