@@ -115,7 +115,7 @@ def check_shares(model: ModelConfig, shares: Shares) -> None:
             raise UserError(
                 f"`--{name}` was given, and a {model.arch} network has no {what} to remove",
                 code="nothing-to-prune",
-                hint="it can be given a smaller vocabulary with --vocab",
+                hint="it can be given a smaller vocabulary with --vocab, or zeros with --sparsity",
             )
         if share and not any(min(_part(size, share), free) for size, free in zip(sizes, rooms[name], strict=True)):
             raise UserError(
@@ -207,7 +207,7 @@ def _remove_width(network: Network, share: float, examples: Examples | None) -> 
 
 
 def _rank_left(original: ModelConfig, share: float) -> int:
-    return table_width(original) - _part(table_width(original), share)
+    return max(1, table_width(original) - _part(table_width(original), share))
 
 
 def _importance(network: Network, examples: Examples | None) -> Importance:
