@@ -87,7 +87,7 @@ def test_matrices_of_layers_and_nothing_else(kind: dict[str, Any]) -> None:
     assert set(weights) - changed == vectors | tables | (apart & set(weights))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.floats(0.01, 0.9), st.integers(0, 99), st.integers(1, 4))
 def test_the_smallest_weights_go_and_every_output_keeps_one(share: float, seed: int, rounds: int) -> None:
     config, weights = network(seed, decoder_layers=1)
@@ -109,7 +109,7 @@ def test_the_smallest_weights_go_and_every_output_keeps_one(share: float, seed: 
             assert weights[each][gone].abs().max() <= weights[each][~gone & ~largest].abs().min()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 13), st.integers(0, 99))
 def test_two_of_every_four_inputs_stay(outputs: int, inputs: int, seed: int) -> None:
     config, weights = network(seed, layer_ffn=(inputs, outputs, 10, 11))
