@@ -48,6 +48,8 @@ def _what(content: dict[str, Any]) -> str:
 def _network(model: dict[str, Any]) -> str:
     width, layers = f"width {model['d_model']}", f"{model['decoder_layers']} decoder layers"
     size, heads = f"{model['vocab_size']:,} tokens", f"{model['heads']} heads"
+    if model["embedding_rank"]:
+        size += f" in a table of rank {model['embedding_rank']}"
     match model["arch"]:
         case "mtn":
             return (

@@ -4,7 +4,8 @@ Each function mirrors a module of `mtn_edge.models.layers` and adds its nodes to
 normalisations are fused: between sub-layers a layer hands on a `Stream` of two tensors, the normalised input of the
 next sub-layer and the residual sum. With pre-norm they differ; with post-norm they are the same tensor.
 
-Shapes: n inputs' batch, t tokens, p earlier ones in a cache, d width, h heads, e width of a head, v vocabulary.
+Shapes: n inputs' batch, t tokens, p earlier ones in a cache, d width, h heads, e width of a head, v vocabulary,
+r rank of the table.
 """
 
 from __future__ import annotations
@@ -118,16 +119,18 @@ class Layers:
         """Embeddings of `tokens` [t]: [t, d]."""
         graph, table = self.graph, self._tied()
         rows = graph.node("Gather", self._table(), tokens)
-        if not isinstance(table, Int8Weight):
-            return rows
-        scale = graph.node("Gather", graph.constant(table.scale, "embedding.scale"), tokens)  # [t]
-        return graph.node("DequantizeLinear", rows, scale, axis=0)
+        if isinstance(table, Int8Weight):
+            scale = graph.node("Gather", graph.constant(table.scale, "embedding.scale"), tokens)  # [t]
+            rows = graph.node("DequantizeLinear", rows, scale, axis=0)
+        return self.product(rows, "embedding_up") if "embedding_up.weight" in self.weights else rows
 
     def scores(self, x: str) -> str:
         """Scores of all tokens from states `x` [n, d]: [n, v]; by an output layer of their own where there is one."""
         if "scores.weight" in self.weights:
             return self.product(x, "scores")
         graph, table = self.graph, self._tied()
+        if "embedding_down.weight" in self.weights:
+            x = self.product(x, "embedding_down")  # [n, r]
         # The table is stored once, by rows as the embedding reads it; the runtime transposes it when it loads the
         # graph. Stored by columns it would be slow to read: 18 µs for 8 tokens instead of 1.
         columns = graph.root.node("Transpose", self._table(), perm=[1, 0])
@@ -136,7 +139,7 @@ class Layers:
         return self._integer_product(x, "embedding", columns, table, "")
 
     def _table(self) -> str:
-        """The tied table [v, d]."""
+        """The tied table [v, d], or [v, r] of low rank."""
         table = self._tied()
         return self.graph.constant(table.values.T if isinstance(table, Int8Weight) else table.T, "embedding.rows")
 

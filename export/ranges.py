@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from export.sessions import batches_of, read_sessions
-from export.simulation import TABLE, simulated, table_factor
-from export.weights import graph_name
+from export.simulation import TABLE, simulated
+from export.weights import graph_name, table_factor
 from mtn_edge.console import say
 from mtn_edge.data.batches import Batch
 from mtn_edge.data.dataset import Dataset

@@ -71,12 +71,16 @@ def encode_tail_lstm(layers: Layers, config: ModelConfig) -> None:
 
 def _with_separator(graph: GraphBuilder, weights: Weights, d: int) -> str:
     """The query's tokens and the separator `<eos>`, embedded: [t + 1, d]."""
-    table = weights["embedding.weight"]  # [d, v]
+    table = weights["embedding.weight"]  # [d, v], or [r, v] of low rank
     assert not isinstance(table, Int4Weight)  # `quantize.plan.WIDE`
     if isinstance(table, Int8Weight):
         column = table.values[:, EOS].astype(np.float32) * table.scale[EOS]
     else:
         column = table[:, EOS]
+    up = weights.get("embedding_up.weight")
+    if up is not None:
+        assert not isinstance(up, Int4Weight)
+        column = column @ (up.dequantize() if isinstance(up, Int8Weight) else up)
     return graph.node("Concat", "embedded", graph.constant(column.reshape(1, d), "separator"), axis=0)
 
 

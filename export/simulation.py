@@ -8,7 +8,6 @@ their own range or with a fixed one; inputs of int4 products are left as they ar
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any
@@ -18,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.weights import graph_name
+from export.weights import graph_name, table_factor
 from mtn_edge.config import ModelConfig
-from mtn_edge.models.build import Network
+from mtn_edge.models.build import Network, narrowed
 from mtn_edge.models.tail_lstm import TailLSTM
 from quantize.fake import fake_activation
 from quantize.int4 import quantize_blocks
@@ -62,11 +61,6 @@ def simulated(
     return other
 
 
-def table_factor(config: ModelConfig) -> float:
-    """How much smaller the states that meet the tied table are in the graphs than in the network."""
-    return math.sqrt(config.d_model)
-
-
 def _for_network(activation: Activation, config: ModelConfig) -> Activation:
     return Activation(activation.scale * table_factor(config), activation.zero_point)
 
@@ -80,7 +74,7 @@ def _before(activation: Activation | None) -> Callable[[nn.Module, tuple[Tensor,
 
 def _tied(activation: Activation | None) -> Callable[[Any, Tensor], Tensor]:
     def logits(self: Any, states: Tensor) -> Tensor:
-        return F.linear(_rounded(states, activation), self.embedding.weight)
+        return F.linear(_rounded(narrowed(self, states), activation), self.embedding.weight)
 
     return logits
 

@@ -1,6 +1,6 @@
 """From a checkpoint's tensors to the tensors of the graphs: matrices as [inputs, outputs], constants folded in.
 
-Shapes: v vocabulary, d width, T token positions, L decoder layers.
+Shapes: v vocabulary, d width, r rank of the table, T token positions, L decoder layers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig)
 
     - The table comes out as `embedding.weight` [d, v], as the output product wants it, times sqrt(d), as the embedding
       wants it; what a tied output gets too much is taken out of the decoder's last normalisation (recurrent decoders
-      scale their states, see `export.cells`).
+      scale their states, see `export.cells`). One of low rank is [r, v] as it is, and its `embedding_up` is larger.
     - Linear maps are transposed to [inputs, outputs].
     - The cross-attention keys and values of all decoder layers are one map, `memory.kv` [d, L * 2d].
     - The query projection is [1, T] (position) or [T * d, d] (full).
@@ -34,11 +34,14 @@ def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig)
     """
     tensors: Tensors = {}
     cross: dict[str, list[NDArray[np.float32]]] = {"weight": [], "bias": []}
+    factor = np.float32(table_factor(config))
     for own_name, tensor in state.items():
         name = _named(own_name, config)
         if ".cross_attention.kv." in name:
             cross[name.rpartition(".")[2]].append(tensor.T)
         elif name == "embedding.weight":
+            tensors[name] = tensor.T * factor
+        elif name == "embedding_up.weight":
             tensors[name] = tensor.T * np.float32(math.sqrt(config.d_model))
         elif name == "projection.weight":
             tensors[name] = tensor.reshape(-1, config.d_model) if config.projection == "full" else tensor[None]
@@ -49,12 +52,17 @@ def graph_tensors(state: Mapping[str, NDArray[np.float32]], config: ModelConfig)
         tensors["memory.kv.bias"] = np.concatenate(cross["bias"])
         for part in ("weight", "bias"):
             name = f"{last_decoder_norm(config)}.{part}"
-            tensors[name] = tensors[name] / np.float32(math.sqrt(config.d_model))
+            tensors[name] = tensors[name] / factor
     if "gate.linear.weight" in tensors and config.arch != "tail-lstm":  # it reads states that meet the table
         gate = tensors["gate.linear.weight"].copy()
-        gate[: config.d_model] *= np.float32(math.sqrt(config.d_model))
+        gate[: config.d_model] *= factor
         tensors["gate.linear.weight"] = gate
     return {name: np.ascontiguousarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
+
+
+def table_factor(config: ModelConfig) -> float:
+    """How much larger the tied table is in the graphs than in the network, and the states that meet it smaller."""
+    return 1.0 if config.embedding_rank else math.sqrt(config.d_model)
 
 
 def _named(name: str, config: ModelConfig) -> str:

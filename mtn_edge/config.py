@@ -27,6 +27,8 @@ class ModelConfig:
     """Tokens; always taken from the dataset's tokenizer."""
     d_model: int = 128
     """Width of every vector between layers; a multiple of `heads`."""
+    embedding_rank: int = 0
+    """Width of the embedding table (MTN, flat transformer), which maps join to `d_model`; 0 for `d_model` itself."""
     heads: int = 4
     """Attention heads of every attention, each `d_model` / `heads` wide; a pruned network has fewer of that width."""
     ffn: int = 512
@@ -117,6 +119,8 @@ class TrainConfig:
     """Probability of leaving out a merge when a training query is cut into tokens anew in each epoch; 0.1 is usual."""
     average: float = 0.0
     """Decay of the running mean of the weights, which is validated and published in their place; 0 for none."""
+    keep_zeros: bool = False
+    """Weights of matrices that are zero when training begins stay zero; set in what `prune --sparsity` wrote."""
     clip_norm: float = 1.0
     """Gradients are scaled down to this norm."""
     validate_every: int = 200
@@ -298,6 +302,7 @@ def check(config: Config) -> Config:
         if value < 1:
             raise _bad_value(name, value, "at least 1")
     check_layer_sizes(model)
+    _check_rank(model)
     if model.d_model % model.heads:
         raise _bad_value("model.d_model", model.d_model, f"a multiple of model.heads ({model.heads})")
     if not 0 < train.ngram_mb < math.inf:
@@ -326,6 +331,14 @@ def check(config: Config) -> Config:
         if math.isinf(getattr(train, name)):
             raise _bad_value(f"train.{name}", getattr(train, name), "finite")
     return config
+
+
+def _check_rank(model: ModelConfig) -> None:
+    if model.embedding_rank and model.arch not in ("mtn", "transformer"):
+        rule = f"0 with model.arch {model.arch}: an MTN and a flat transformer alone can have another"
+        raise _bad_value("model.embedding_rank", model.embedding_rank, rule)
+    if not 0 <= model.embedding_rank <= model.d_model:
+        raise _bad_value("model.embedding_rank", model.embedding_rank, f"from 0 to model.d_model ({model.d_model})")
 
 
 def _check_distill(distill: DistillConfig, model: ModelConfig, train: TrainConfig) -> None:

@@ -27,7 +27,7 @@ Plan = Mapping[str, Precision]
 """The precision of each group."""
 
 GROUPS = {
-    "embedding": ("embedding.",),
+    "embedding": ("embedding.", "embedding_up.", "embedding_down."),
     "query_encoder": ("query_layers.", "query_encoder.", "encoder_layers.", "encoder.", "context."),
     "projection": ("projection.",),
     "session_encoder": ("session_layers.", "session_encoder."),

@@ -1,4 +1,4 @@
-"""Structured pruning of a checkpoint: parts of the network go, what is left learns to do without them, and again.
+"""Pruning of a checkpoint: parts of the network go, what is left learns to do without them, and again.
 
 Every share is the share that is removed. With several rounds each removes an equal part of the whole and is followed by
 its recovery, so that importance is measured anew on what has recovered (Molchanov et al. 2019, section 3.2).
@@ -28,6 +28,7 @@ from mtn_edge.training.module import mean_loss
 from mtn_edge.training.run import Beginning, train_model
 from mtn_edge.training.state import STATE_FOLDER, Progress, TrainingState, load_state
 from mtn_edge.training.workplace import TOKENIZER
+from quantize.prune_sparsity import describe_zeros
 from quantize.prune_steps import Examples, Network, Shares, check_shares, remove
 from quantize.vocabulary import is_part_of
 
@@ -60,7 +61,7 @@ def prune_checkpoint(
     Args:
         checkpoint_path: folder of a checkpoint.
         output: folder to write.
-        shares: what share of each kind of structure is removed.
+        shares: what share of each kind of structure is removed, and what share of single weights becomes zero.
         dataset: folder of a dataset, for the importance of structures, the counts of tokens and the recovery.
         rounds: in how many equal parts to remove them, each followed by its recovery.
         recover_epochs: passes over the training split after each round; needs a dataset.
@@ -68,8 +69,9 @@ def prune_checkpoint(
         seed: of the batches.
 
     Returns:
-        `checkpoint`, `before` and `after` (parameters and sizes), `removed` (the shares) and `stages`: nats of the
-        validation split before, after each round and after each recovery; without a dataset there are none.
+        `checkpoint`, `before` and `after` (parameters and sizes), `removed` (the shares), `stages` (nats of the
+        validation split before, after each round and after each recovery; without a dataset there are none), and
+        `zeros` (see `describe_zeros`) of a network that has lost single weights, now or before.
 
     Raises:
         UserError: a share is out of range or removes nothing or too much, the network has no such structure, a folder
@@ -80,6 +82,7 @@ def prune_checkpoint(
     examples = Examples(_open(dataset, checkpoint), seed) if dataset is not None else None
     network = _network(checkpoint)
     check_shares(network.model, shares)
+    whole = network
     remove(network, shares, done=1.0, examples=None)  # what cannot be removed is found out before any work
     with folders.new_folder(output, "checkpoint", force=force) as folder:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # inside: a killed run leaves one folder, not two
@@ -99,6 +102,8 @@ def prune_checkpoint(
             "after": _size(mixed.config),
             "stages": stages,
         }
+        if network.config.train.keep_zeros:
+            report["zeros"] = describe_zeros((whole.model, whole.weights), (network.model, network.weights))
         learnt_from = examples.data.manifest if examples is not None and recover_epochs else None
         _write(folder, checkpoint, network, mixed, state, report, learnt_from, seed)
     return {"checkpoint": str(output), **report}
@@ -194,7 +199,8 @@ def _size(config: Config) -> dict[str, Any]:
     model = config.model
     found = {stack: [size._asdict() for size in sizes] for stack, sizes in stacks(model).items()}
     cross = {"memory_heads": memory_heads(model)} if found else {}
-    return {"parameters": count_parameters(model), "vocab_size": model.vocab_size, **cross, "layers": found}
+    table = {"vocab_size": model.vocab_size, "embedding_width": model.embedding_rank or model.d_model}
+    return {"parameters": count_parameters(model), **table, **cross, "layers": found}
 
 
 def _write(

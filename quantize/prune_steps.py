@@ -1,25 +1,29 @@
 """What one round of pruning removes from a network, of every kind that was asked for.
 
-Tokens go first, then layers, then heads and feed-forward units of the layers that stay: importance is always measured
-on the network at hand.
+Tokens go first, then layers, then heads and feed-forward units of the layers that stay, then width of the embedding;
+at last single weights become zero. Importance is always measured on the network at hand.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from mtn_edge.config import Config, ModelConfig
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
-from mtn_edge.tokenizer import Tokenizer
+from mtn_edge.tokenizer import BOS, EOS, Tokenizer
 from mtn_edge.training.inputs import Inputs, read_inputs
 from quantize.prune_choice import choose_heads, choose_layers, choose_units, count_heads, count_units
 from quantize.prune_importance import Importance, by_gradient, by_magnitude
+from quantize.prune_rank import narrow_table, require_smaller, table_width, usual_counts
+from quantize.prune_sparsity import Sparsity, require_some, zero_weights
 from quantize.prune_structures import drop_heads, drop_layers, drop_tokens, drop_units, fewest_layers, layer_groups
 from quantize.vocabulary import choose_tokens, count_tokens
 
@@ -34,6 +38,10 @@ class Shares(NamedTuple):
     heads: float = 0.0
     layers: float = 0.0
     vocab: float = 0.0
+    rank: float = 0.0
+    """Of the width of the embedding table."""
+    sparsity: Sparsity = 0.0
+    """Of the weights of each matrix, which become zero."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Network:
     weights: dict[str, Tensor]
     tokenizer: Tokenizer
     original: ModelConfig
-    """The settings before anything was removed: what shares of layers and tokens refer to."""
+    """The settings before anything was removed: what shares of layers, tokens and width refer to."""
     whole: ModelConfig
     """The same with the layers that are left: what shares of heads and units refer to."""
 
@@ -73,6 +81,11 @@ class Examples:
             self._read = network.tokenizer, read_inputs(data, network.config, world=1)
         return self._read[1]
 
+    def counts(self, network: Network) -> Counter[int]:
+        """How often each token occurs in the training split."""
+        queries = [query for session in self.data.sessions("train") for query in session]
+        return count_tokens(network.tokenizer, queries) + Counter({BOS: len(queries), EOS: len(queries)})
+
 
 def check_shares(model: ModelConfig, shares: Shares) -> None:
     """Looks whether shares make sense for a network.
@@ -86,11 +99,12 @@ def check_shares(model: ModelConfig, shares: Shares) -> None:
         "heads": ([count_heads(model)], "attention heads"),
         "layers": ([len(group) for group in groups], "layers"),
         "vocab": ([model.vocab_size], "tokens"),
+        "rank": ([table_width(model)], "dimensions of its embedding"),
     }
     rooms = {name: sizes for name, (sizes, _) in counts.items()}
     rooms["layers"] = [len(group) - fewest_layers(group) for group in groups]
-    for name, share in shares._asdict().items():
-        sizes, what = counts[name]
+    for name, (sizes, what) in counts.items():
+        share: float = getattr(shares, name)
         if not 0 <= share < 1:
             raise UserError(
                 f"`--{name}` is {share}, and the share that is removed must be above 0 and below 1",
@@ -101,7 +115,7 @@ def check_shares(model: ModelConfig, shares: Shares) -> None:
             raise UserError(
                 f"`--{name}` was given, and a {model.arch} network has no {what} to remove",
                 code="nothing-to-prune",
-                hint="it can be given a smaller vocabulary with --vocab",
+                hint="it can be given a smaller vocabulary with --vocab, or zeros with --sparsity",
             )
         if share and not any(min(_part(size, share), free) for size, free in zip(sizes, rooms[name], strict=True)):
             raise UserError(
@@ -110,6 +124,11 @@ def check_shares(model: ModelConfig, shares: Shares) -> None:
                 code="nothing-to-prune",
                 hint="give a larger share" if any(rooms[name]) else "leave it out",
             )
+    if shares.rank:
+        tokens = model.vocab_size - _part(model.vocab_size, shares.vocab)
+        require_smaller(replace(model, vocab_size=tokens), _rank_left(model, shares.rank), shares.rank)
+    if shares.sparsity:
+        require_some(model, shares.sparsity)
 
 
 def _part(count: int, share: float) -> int:
@@ -132,8 +151,18 @@ def remove(network: Network, shares: Shares, *, done: float, examples: Examples 
         network = _remove_tokens(network, shares.vocab * done, examples)
     if shares.layers:
         network = _remove_layers(network, shares.layers * done, examples)
-    if not (shares.heads or shares.ffn):
-        return network
+    if shares.heads or shares.ffn:
+        network = _remove_parts(network, shares, done, examples)
+    if shares.rank:
+        network = _remove_width(network, shares.rank * done, examples)
+    if shares.sparsity:
+        train = replace(network.config.train, keep_zeros=True)
+        weights = zero_weights(network.model, network.weights, shares.sparsity, done=done)
+        network = replace(network, config=replace(network.config, train=train), weights=weights)
+    return network
+
+
+def _remove_parts(network: Network, shares: Shares, done: float, examples: Examples | None) -> Network:
     importance = _importance(network, examples)
     model, weights = network.model, network.weights
     if shares.heads:
@@ -149,10 +178,7 @@ def remove(network: Network, shares: Shares, *, done: float, examples: Examples 
 def _remove_tokens(network: Network, share: float, examples: Examples | None) -> Network:
     before = network.original.vocab_size
     count = _part(before, share) - (before - network.model.vocab_size)
-    counts = None
-    if examples is not None:
-        queries = [query for session in examples.data.sessions("train") for query in session]
-        counts = count_tokens(network.tokenizer, queries)
+    counts = examples.counts(network) if examples is not None else None
     kept = choose_tokens(network.tokenizer, counts, count)
     model, weights = drop_tokens(network.model, network.weights, kept)
     config = replace(network.config, model=model)
@@ -166,6 +192,22 @@ def _remove_layers(network: Network, share: float, examples: Examples | None) ->
     model, weights = drop_layers(network.model, network.weights, gone)
     whole, _ = drop_layers(network.whole, {}, gone)
     return replace(network, config=replace(network.config, model=model), weights=weights, whole=whole)
+
+
+def _remove_width(network: Network, share: float, examples: Examples | None) -> Network:
+    rank = min(table_width(network.model), _rank_left(network.original, share))
+    size = len(network.tokenizer)
+    if examples is not None:
+        found = examples.counts(network)
+        counts = torch.tensor([1.0 + found[token] for token in range(size)])  # every token can be typed
+    else:
+        counts = usual_counts(size)
+    model, weights = narrow_table(network.model, network.weights, rank, counts)
+    return replace(network, config=replace(network.config, model=model), weights=weights)
+
+
+def _rank_left(original: ModelConfig, share: float) -> int:
+    return max(1, table_width(original) - _part(table_width(original), share))
 
 
 def _importance(network: Network, examples: Examples | None) -> Importance:

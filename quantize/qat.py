@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from mtn_edge.config import Config
 from mtn_edge.data.dataset import Dataset
 from mtn_edge.errors import UserError
-from mtn_edge.models.build import Network
+from mtn_edge.models.build import Network, narrowed
 from mtn_edge.models.tail_lstm import TailLSTM
 from mtn_edge.training.checkpoint import Checkpoint, load_checkpoint
 from mtn_edge.training.inputs import read_inputs
@@ -116,7 +116,7 @@ def _embedding(self: nn.Embedding, tokens: Tensor) -> Tensor:
 
 
 def _tied_logits(self: Any, states: Tensor) -> Tensor:
-    return F.linear(fake_activation(states), fake_weight(self.embedding.weight))
+    return F.linear(fake_activation(narrowed(self, states)), fake_weight(self.embedding.weight))
 
 
 def _schedule(config: Config, data: Dataset, seed: int) -> Config:

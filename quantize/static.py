@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mtn_edge.data.batches import IGNORE, Batch
-from mtn_edge.models.build import Network
+from mtn_edge.models.build import Network, narrowed
 from mtn_edge.tokenizer import PAD
 from quantize.int8 import SMALLEST_SCALE, Activation
 
@@ -121,7 +121,7 @@ def feed(
             wanted = batch.target_out[batch.target_in != PAD] != IGNORE
             states = model.states(batch.source, batch.target_in, batch.user)[wanted]
             if table is not None:
-                take(table, states)
+                take(table, narrowed(model, states))
             else:
                 model.logits(states)
 

@@ -48,7 +48,7 @@ def random_model(config: ModelConfig, seed: int = 0) -> Network:
             model.output.bias[EOS] += 4
         elif isinstance(model, MTN | Transformer):
             norm = model.decoder_norm if config.norm == "pre" else model.decoder_layers[-1].feed_forward_norm
-            norm.bias += 4 * model.embedding.weight[EOS]
+            norm.bias += 4 * model.logits(torch.eye(config.d_model))[:, EOS]
         else:
             model.output.bias += 4 * model.embedding.weight[EOS]
     return model
@@ -81,6 +81,10 @@ KINDS: list[dict[str, Any]] = [
     {"mixer": "ssru", "memory_heads": 2, "layer_heads": (1, 3, 4, 4), "layer_ffn": (5, 6, 7, 8)},
     {"share_decoder": True, "memory_heads": 2, "layer_heads": (1, 3, 2), "layer_ffn": (9, 10, 11)},
     {"arch": "transformer", "memory_heads": 1, "layer_heads": (2, 1, 3, 4), "layer_ffn": (5, 60, 7, 1)},
+    # A table of low rank.
+    {"embedding_rank": 5},
+    {"embedding_rank": 32, "norm": "post", "levels": 3, "mixer": "ssru"},
+    {"embedding_rank": 9, "arch": "transformer", "max_session_tokens": 25},
 ]
 
 

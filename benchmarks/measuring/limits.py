@@ -52,7 +52,7 @@ class Limits:
 
 def measure_limits(weights: Weights) -> Limits:
     """The size from the graphs' int8 weights, rates from this machine."""
-    read = [weights[name] for name in weights if name.startswith(("decoder_layers.", "embedding."))]
+    read = [weights[name] for name in weights if name.startswith(("decoder_layers.", "embedding"))]
     size = sum(each.nbytes for each in read)
     return Limits(
         decoder_bytes=size,

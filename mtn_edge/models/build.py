@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mtn_edge.config import ModelConfig
 from mtn_edge.layer_sizes import head_width, memory_heads, stacks
@@ -43,6 +44,7 @@ def build(config: ModelConfig) -> Network:
                 norm=config.norm,
                 history_layers=sizes.get("history", ()),
                 max_sessions=config.max_sessions,
+                embedding_rank=config.embedding_rank,
             )
         case "transformer":
             return Transformer(
@@ -53,6 +55,7 @@ def build(config: ModelConfig) -> Network:
                 decoder_layers=sizes["decoder"],
                 max_session_tokens=config.max_session_tokens,
                 norm=config.norm,
+                embedding_rank=config.embedding_rank,
             )
         case "seq2seq":
             return Seq2Seq(**common, units=config.units)
@@ -60,6 +63,11 @@ def build(config: ModelConfig) -> Network:
             return HRED(**common, units=config.units)
         case "tail-lstm":
             return TailLSTM(**common, units=config.units)
+
+
+def narrowed(model: Network, states: Tensor) -> Tensor:
+    """What the tied table is multiplied by, of decoder states [..., d]: [..., r] where it has a low rank."""
+    return model.narrowed(states) if isinstance(model, MTN | Transformer) else states
 
 
 def count_parameters(config: ModelConfig) -> int:

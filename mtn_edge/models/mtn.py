@@ -6,7 +6,7 @@ session is predicted like every other. `models.history` adds a third level, the 
 
 Shapes: b batch, q queries of a session, t tokens of an earlier query, u tokens of a predicted one (with `<bos>` or
 `<eos>`), m tokens of the memory, n real tokens of a batch, d width, h heads (of the stack at hand), e width
-of a head, v vocabulary.
+of a head, v vocabulary, r rank of the table.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from mtn_edge.models.layers import (
     init_weights,
     two_before,
 )
+from mtn_edge.models.low_rank import apply_map, make_maps
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import BOS, PAD
 
@@ -68,13 +69,15 @@ class MTN(nn.Module):
         dropout: float,
         history_layers: Sequence[LayerSize] = (),
         max_sessions: int = 1,
+        embedding_rank: int = 0,
     ) -> None:
         super().__init__()
         layer: dict[str, Any] = {"d_model": d_model, "head_width": head_width, "norm": norm, "dropout": dropout}
         self.d_model, self.head_width, self.max_tokens, self.max_queries = d_model, head_width, max_tokens, max_queries
         self.session_heads, self.memory_heads = session_layers[0].heads, memory_heads
         self.memory, self.refinement = memory, refinement
-        self.embedding = nn.Embedding(vocab_size, d_model)
+        self.embedding = nn.Embedding(vocab_size, embedding_rank or d_model)
+        self.embedding_up, self.embedding_down = make_maps(d_model=d_model, rank=embedding_rank)
         self.query_positions = nn.Embedding(max_tokens, d_model)
         self.query_layers = nn.ModuleList(EncoderLayer(**layer, size=size) for size in query_layers)
         self.query_norm = final_norm(d_model, norm)
@@ -142,7 +145,11 @@ class MTN(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """[..., d] decoder states to [..., v] scores; the table is the embedding's (tied)."""
-        return F.linear(states, self.embedding.weight)
+        return F.linear(self.narrowed(states), self.embedding.weight)
+
+    def narrowed(self, states: Tensor) -> Tensor:
+        """[..., d] decoder states to what meets the table: [..., r] where it has a low rank, else themselves."""
+        return apply_map(self.embedding_down, states)
 
     def start(self, device: torch.device | None = None) -> SessionCache:
         """The cache of an empty session: nothing yet, not even the start query (append `<bos>` first)."""
@@ -315,7 +322,7 @@ class MTN(nn.Module):
 
     def _scaled(self, tokens: Tensor) -> Tensor:
         """Embeddings, about as large as what they are added to."""
-        return self.embedding(tokens) * math.sqrt(self.d_model)  # type: ignore[no-any-return]
+        return apply_map(self.embedding_up, self.embedding(tokens)) * math.sqrt(self.d_model)
 
 
 class PositionProjection(nn.Module):

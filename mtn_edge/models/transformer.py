@@ -5,7 +5,7 @@ The encoder reads `<bos>`, q_1 to q_i, each followed by a separator, with attent
 
 Shapes: b sessions, q queries of a session, t tokens of an earlier query, u tokens of a predicted one (with `<bos>` or
 `<eos>`), p pairs of a batch, k tokens of a concatenated session, m of them that the encoder reads, n real tokens of a
-batch, d width, h heads, e width of a head, v vocabulary.
+batch, d width, h heads, e width of a head, v vocabulary, r rank of the table.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from mtn_edge.layer_sizes import LayerSize
 from mtn_edge.models.concatenation import SEPARATOR, with_separators
 from mtn_edge.models.layers import DecoderLayer, EncoderLayer, Norm, Packing, final_norm, init_weights, two_before
+from mtn_edge.models.low_rank import apply_map, make_maps
 from mtn_edge.models.session_cache import SessionCache
 from mtn_edge.tokenizer import PAD
 
@@ -43,6 +44,7 @@ class Transformer(nn.Module):
         max_session_tokens: last tokens of the concatenated session, separators included, that are read.
         norm: where the layers normalise.
         dropout: probability of dropping a unit.
+        embedding_rank: width of the embedding table; 0 for `d_model`.
     """
 
     def __init__(
@@ -59,12 +61,14 @@ class Transformer(nn.Module):
         max_session_tokens: int,
         norm: Norm,
         dropout: float,
+        embedding_rank: int = 0,
     ) -> None:
         super().__init__()
         layer: dict[str, Any] = {"d_model": d_model, "head_width": head_width, "norm": norm, "dropout": dropout}
         self.d_model, self.head_width, self.max_tokens, self.max_queries = d_model, head_width, max_tokens, max_queries
         self.memory_heads, self.max_session_tokens = memory_heads, max_session_tokens
-        self.embedding = nn.Embedding(vocab_size, d_model)
+        self.embedding = nn.Embedding(vocab_size, embedding_rank or d_model)
+        self.embedding_up, self.embedding_down = make_maps(d_model=d_model, rank=embedding_rank)
         self.encoder_positions = nn.Embedding(max_session_tokens, d_model)
         self.encoder_layers = nn.ModuleList(EncoderLayer(**layer, size=size) for size in encoder_layers)
         self.encoder_norm = final_norm(d_model, norm)
@@ -108,7 +112,11 @@ class Transformer(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """[..., d] decoder states to [..., v] scores; the table is the embedding's (tied)."""
-        return F.linear(states, self.embedding.weight)
+        return F.linear(self.narrowed(states), self.embedding.weight)
+
+    def narrowed(self, states: Tensor) -> Tensor:
+        """[..., d] decoder states to what meets the table: [..., r] where it has a low rank, else themselves."""
+        return apply_map(self.embedding_down, states)
 
     def start(self, device: torch.device | None = None) -> SessionCache:
         """The cache of an empty session: nothing yet, not even the start query (append `<bos>` first)."""
@@ -202,4 +210,4 @@ class Transformer(nn.Module):
 
     def _scaled(self, tokens: Tensor) -> Tensor:
         """Embeddings, about as large as what they are added to."""
-        return self.embedding(tokens) * math.sqrt(self.d_model)  # type: ignore[no-any-return]
+        return apply_map(self.embedding_up, self.embedding(tokens)) * math.sqrt(self.d_model)

@@ -18,6 +18,7 @@ from mtn_edge.training.objective import Loss, token_loss
 from mtn_edge.training.optimizer import make_optimizer
 from mtn_edge.training.state import OBJECTIVE, Progress
 from mtn_edge.training.stream import Micro
+from mtn_edge.training.zeros import hold_zeros
 
 
 class TrainingModule(pl.LightningModule):
@@ -65,7 +66,10 @@ class TrainingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The optimizer that the settings name."""
-        return make_optimizer(self.model, self.train_config, self.objective)
+        optimizer = make_optimizer(self.model, self.train_config, self.objective)
+        if self.train_config.keep_zeros:
+            hold_zeros(self.model, optimizer)
+        return optimizer
 
     def configure_gradient_clipping(self, *arguments: Any, **named: Any) -> None:  # noqa: ARG002
         """Scales the gradients of a step down to their largest norm.

@@ -121,6 +121,12 @@ def train_model(
     clock = Clock(time.monotonic(), config.train.time_budget)
     objective = objective or NextToken()
     require_objective(config, objective)
+    if config.train.keep_zeros and beginning is None and start is None:
+        raise UserError(
+            "`train.keep_zeros` is true, and a network that begins with random weights has no zeros to keep",
+            code="bad-setting",
+            hint="leave it out: `mtn-edge prune --sparsity` sets it",
+        )
     accelerator = _accelerator(device)
     processes = find_processes(devices)
     if processes.rank > 0:
