@@ -11,6 +11,7 @@ import ai.onnxruntime.OrtSession;
 import ai.onnxruntime.TensorInfo;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.LongBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -184,7 +185,7 @@ final class Engine {
             options.setExecutionMode(OrtSession.SessionOptions.ExecutionMode.SEQUENTIAL);
             options.addConfigEntry("session.intra_op.allow_spinning", "0");
             options.setSessionLogLevel(OrtLoggingLevel.ORT_LOGGING_LEVEL_FATAL);  // faults come as exceptions
-            if (file.endsWith(".ort")) {  // weights stay where they are mapped
+            if (file.endsWith(".ort")) {  // no copy of the file is made
                 options.addConfigEntry("session.use_ort_model_bytes_directly", "1");
                 kept.add(model);
             }
@@ -238,7 +239,7 @@ final class Engine {
             OnnxTensor written = tensor(found, "tokens");
             long[] shape = written.getInfo().getShape();
             int[][] tokens = new int[(int) shape[0]][(int) shape[1]];
-            java.nio.LongBuffer numbers = written.getLongBuffer();
+            LongBuffer numbers = written.getLongBuffer();
             for (int[] row : tokens) {
                 for (int step = 0; step < row.length; step++) {
                     row[step] = (int) numbers.get();

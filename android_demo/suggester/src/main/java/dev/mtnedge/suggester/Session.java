@@ -1,6 +1,7 @@
 package dev.mtnedge.suggester;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -75,7 +76,7 @@ public final class Session {
             for (int at = first == before.first ? queries.size() - 1 : first; at < queries.size(); at++) {
                 int[] tokens = suggester.tokenizer.encode(endOf(queries.get(at)));
                 int from = Math.max(tokens.length - engine.maxTokens, 0);
-                state = engine.append(java.util.Arrays.copyOfRange(tokens, from, tokens.length), state);
+                state = engine.append(Arrays.copyOfRange(tokens, from, tokens.length), state);
             }
             past = new Past(queries, state, before.opening, first);
         }
@@ -112,8 +113,7 @@ public final class Session {
             newest = call;
         }
         older.end(Reason.STALE);
-        Runnable answered = request.hasDeadline()
-                ? suggester.endIn(request.deadlineMilliseconds(), call) : () -> { };
+        Runnable answered = suggester.begin(call, request);
         List<Suggestion> list = new ArrayList<>();
         try {
             Past now = past;

@@ -6,6 +6,10 @@ import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Future;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
@@ -54,6 +58,9 @@ public final class Suggester implements AutoCloseable {
     private final List<Blocklist> blocklists;
     private final Decoding decoding;
     private final Search search;
+    /** The requests at work. */
+    private final Set<Call> running = ConcurrentHashMap.newKeySet();
+    private volatile boolean closed;
     private final ScheduledThreadPoolExecutor deadlines = new ScheduledThreadPoolExecutor(1, work -> {
         Thread thread = new Thread(work, "mtn-edge deadlines");
         thread.setDaemon(true);
@@ -94,26 +101,46 @@ public final class Suggester implements AutoCloseable {
         return new Session(this);
     }
 
-    /** Lets go of the model, after the request at work; every later call throws with the code {@code closed}. */
+    /** Ends the requests at work and lets go of the model; every later call throws with the code {@code closed}. */
     @Override
     public void close() {
+        closed = true;
+        for (Call call : running) {
+            call.end(Reason.STALE);
+        }
         deadlines.shutdownNow();
         engine.close();
     }
 
-    /** Ends {@code call} as too late in some milliseconds; what comes back must be run when it is answered. */
-    Runnable endIn(double milliseconds, Call call) throws SuggesterException {
-        if (milliseconds <= 0) {
-            call.end(Reason.TOO_LATE);
-            return () -> { };
-        }
+    /**
+     * Begins to work on a request, which its deadline and {@link #close} can end.
+     *
+     * @return must be run when it is answered.
+     */
+    Runnable begin(Call call, Request request) throws SuggesterException {
+        running.add(call);
+        Future<?> end = null;
         try {
-            java.util.concurrent.Future<?> end = deadlines.schedule(
-                    () -> call.end(Reason.TOO_LATE), (long) (milliseconds * 1e6), TimeUnit.NANOSECONDS);
-            return () -> end.cancel(false);
-        } catch (java.util.concurrent.RejectedExecutionException error) {
+            if (request.hasDeadline() && request.deadlineMilliseconds() <= 0) {
+                call.end(Reason.TOO_LATE);
+            } else if (request.hasDeadline()) {
+                long left = (long) Math.min(request.deadlineMilliseconds() * 1e6, Long.MAX_VALUE / 4);
+                end = deadlines.schedule(() -> call.end(Reason.TOO_LATE), left, TimeUnit.NANOSECONDS);
+            }
+            if (closed) {
+                throw new RejectedExecutionException();
+            }
+        } catch (RejectedExecutionException error) {
+            running.remove(call);
             throw new SuggesterException("closed", "the suggester is closed; open the bundle again", error);
         }
+        Future<?> alarm = end;
+        return () -> {
+            running.remove(call);
+            if (alarm != null) {
+                alarm.cancel(false);
+            }
+        };
     }
 
     /** Fills the list of one key press; returns why it is short, null when the model filled it. */

@@ -11,6 +11,9 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Random;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import org.junit.After;
 import org.junit.Before;
 import org.junit.Test;
@@ -111,6 +114,53 @@ public class SessionTest {
             }
         }
         assertEquals(right, texts(session.suggest(Request.of("n", 64).minProbability(0))));
+    }
+
+    @Test
+    public void aDeadlineEndsARunThatWouldNeverEnd() throws SuggesterException {
+        try (Suggester endless = Suggester.open(Fixtures.source("endless"))) {
+            SuggestResult result = endless.session().suggest(Request.of("new", 12).within(20));
+            assertEquals(Reason.TOO_LATE, result.reason());
+            assertEquals("new york hotels", texts(result).get(0));
+            assertEquals(8, endless.session().suggest(Request.of("new", 8).within(60_000)).suggestions().size());
+        }
+    }
+
+    @Test
+    public void closingEndsARunThatWouldNeverEnd() throws Exception {
+        Suggester endless = Suggester.open(Fixtures.source("endless"));
+        BlockingQueue<Object> found = new LinkedBlockingQueue<>();
+        Thread thread = new Thread(() -> {
+            try {
+                found.add(endless.session().suggest("new", 12).reason());
+            } catch (SuggesterException error) {  // closed before it began
+                found.add(error.code());
+            }
+        });
+        thread.start();
+        Thread.sleep(50);
+        endless.close();
+        assertTrue(Arrays.<Object>asList(Reason.STALE, "closed").contains(found.poll(60, TimeUnit.SECONDS)));
+    }
+
+    @Test
+    public void aNewerKeyPressFromAnotherThreadEndsTheOlderOne() throws Exception {
+        try (Suggester endless = Suggester.open(Fixtures.source("endless"))) {
+            Session session = endless.session();
+            BlockingQueue<Object> found = new LinkedBlockingQueue<>();
+            Thread thread = new Thread(() -> {
+                try {
+                    found.add(session.suggest("new", 12).reason());
+                } catch (SuggesterException error) {
+                    found.add(error);
+                }
+            });
+            thread.start();
+            while (found.isEmpty()) {  // until the older one has begun
+                assertTrue(session.suggest("new y", 1).suggestions().size() == 1);
+            }
+            assertEquals(Reason.STALE, found.poll());
+        }
     }
 
     @Test

@@ -85,6 +85,23 @@ public class SuggestionWorkerTest {
     }
 
     @Test
+    public void aRunThatWouldNeverEndIsOvertaken() throws Exception {
+        BundleSource source = Fixtures.source("endless");
+        SuggestionWorker worker = new SuggestionWorker(() -> Suggester.open(source), Runnable::run);
+        for (int round = 0; round < 5; round++) {
+            worker.request("n", 12, kept);
+            Thread.sleep(20);
+            worker.request("new " + round, 1, kept);
+            assertEquals("new " + round, ((SuggestResult) kept.next()).typed());
+        }
+        worker.request("n", 12, kept);
+        Thread.sleep(20);
+        worker.close();
+        assertEnds(worker);
+        assertNull(kept.all.poll());
+    }
+
+    @Test
     public void aRunAtWorkIsOvertaken() throws Exception {
         SuggestionWorker worker = open();
         worker.request("n", 5, kept);
