@@ -43,7 +43,7 @@ final class Bundle {
         model = model(manifest.get("model"));
         decoding = Decoding.read(manifest.get("decoding"));
         for (JsonObject.Member file : manifest.get("files").asObject()) {
-            files.put(file.getName(), checked(source, file.getName(), file.getValue().asObject()));
+            files.put(file.getName(), checked(source, file.getName(), file.getValue()));
         }
     }
 
@@ -78,7 +78,7 @@ final class Bundle {
         ByteBuffer raw;
         try {
             raw = source.open(MANIFEST);
-        } catch (IOException error) {
+        } catch (IOException | RuntimeException error) {  // a content provider may refuse
             throw new SuggesterException("no-manifest", "there is no " + MANIFEST
                     + ": this is not a bundle, or it was only half copied; name another one or copy it again", error);
         }
@@ -89,7 +89,7 @@ final class Bundle {
         ByteBuffer signature;
         try {
             signature = source.open(Signature.FILE);
-        } catch (IOException error) {
+        } catch (IOException | RuntimeException error) {
             throw new SuggesterException("unsigned", "the bundle is not signed: it holds no " + Signature.FILE
                     + "; sign it with `mtn-edge export mobile --sign KEY`, or open it without a key", error);
         }
@@ -104,9 +104,7 @@ final class Bundle {
         try {
             manifest = Json.parse(decode(ByteBuffer.wrap(raw))).asObject();
             String digest = manifest.get("manifest_sha256").asString();
-            String text = new String(raw, StandardCharsets.ISO_8859_1);
-            byte[] blank = text.replace(digest, ZEROS).getBytes(StandardCharsets.ISO_8859_1);
-            if (digest.length() != ZEROS.length() || !digest.equals(sha256(ByteBuffer.wrap(blank)))) {
+            if (digest.length() != ZEROS.length() || !digest.equals(sha256(ByteBuffer.wrap(blanked(raw, digest))))) {
                 throw damaged(MANIFEST, null);
             }
             version = manifest.get("format_version").asInt();
@@ -124,11 +122,18 @@ final class Bundle {
         return manifest;
     }
 
-    private static ByteBuffer checked(BundleSource source, String name, JsonObject entry) throws SuggesterException {
+    /** The manifest with zeros in the place of its digest. */
+    private static byte[] blanked(byte[] raw, String digest) {
+        String text = new String(raw, StandardCharsets.ISO_8859_1);
+        return text.replace(digest, ZEROS).getBytes(StandardCharsets.ISO_8859_1);
+    }
+
+    private static ByteBuffer checked(BundleSource source, String name, JsonValue section) throws SuggesterException {
         if (name.startsWith("/") || name.contains("\\") || ("/" + name + "/").contains("/../")) {
             throw damaged(name, null);
         }
         try {
+            JsonObject entry = section.asObject();
             ByteBuffer file = source.open(name);
             if (file.remaining() != entry.get("bytes").asLong()
                     || !sha256(file).equals(entry.get("sha256").asString())) {

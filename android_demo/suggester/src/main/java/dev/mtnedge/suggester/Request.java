@@ -2,6 +2,7 @@ package dev.mtnedge.suggester;
 
 /** One key press: what was typed, and what is wanted. Never changes; each method gives a new one. */
 public final class Request {
+    private static final int MOST = 1_000_000;
     private static final double BUNDLES_FLOOR = -1;
     private static final double NO_DEADLINE = -1;
 
@@ -21,14 +22,14 @@ public final class Request {
      * A request without a deadline.
      *
      * @param typed what was typed so far, as it was typed; nothing asks for the next query.
-     * @param count suggestions wanted; fewer is an honest answer.
+     * @param count suggestions wanted, a million at most; fewer is an honest answer.
      * @throws IllegalArgumentException {@code count} is negative.
      */
     public static Request of(String typed, int count) {
         if (count < 0) {
             throw new IllegalArgumentException("`count` is " + count + ", and it must be at least 0; ask for 1 or more");
         }
-        return new Request(typed, count, NO_DEADLINE, BUNDLES_FLOOR);
+        return new Request(typed, Math.min(count, MOST), NO_DEADLINE, BUNDLES_FLOOR);
     }
 
     /**

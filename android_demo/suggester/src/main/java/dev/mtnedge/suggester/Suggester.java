@@ -74,7 +74,12 @@ public final class Suggester implements AutoCloseable {
         completions = Completions.read(Completions.FILE, bundle.file(Completions.FILE));
         followers = Completions.read(Lists.FOLLOWERS, bundle.file(Lists.FOLLOWERS));
         blocklists = Arrays.asList(Blocklist.read(bundle.text(Blocklist.FILE)), new Blocklist(options.denied));
-        engine = new Engine(bundle, options.threads);  // last: nothing fails after it
+        try {
+            engine = new Engine(bundle, options.threads);  // last: nothing fails after it
+        } catch (LinkageError error) {
+            throw new SuggesterException("no-runtime", "ONNX Runtime cannot be loaded here (" + error.getMessage()
+                    + "); the app must bring its library for this processor", error);
+        }
         search = new Search(engine, tokenizer, decoding);
         deadlines.setRemoveOnCancelPolicy(true);
         deadlines.setKeepAliveTime(10, TimeUnit.SECONDS);

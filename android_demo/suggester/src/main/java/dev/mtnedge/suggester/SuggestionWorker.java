@@ -3,6 +3,7 @@ package dev.mtnedge.suggester;
 import java.util.ArrayDeque;
 import java.util.Queue;
 import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
 
 /**
  * Opens a bundle and answers key presses on one thread of its own: no method here ever waits for the model.
@@ -124,7 +125,7 @@ public final class SuggestionWorker implements AutoCloseable {
             session = suggester.session();
         } catch (SuggesterException error) {
             fault = error;
-        } catch (RuntimeException error) {
+        } catch (RuntimeException | OutOfMemoryError error) {
             fault = failed(error);
         }
         try {
@@ -191,20 +192,23 @@ public final class SuggestionWorker implements AutoCloseable {
                 result = session.suggest(request, call);
             } catch (SuggesterException error) {
                 found = error;
+            } catch (OutOfMemoryError error) {
+                found = failed(error);
             }
         }
         SuggestResult list = result;
         SuggesterException why = found;
-        executor.execute(() -> {
-            if (!isNewest(number)) {
-                return;
-            }
-            if (list != null) {
-                callback.onSuggestions(list);
-            } else {
-                callback.onFault(why);
-            }
-        });
+        try {
+            executor.execute(() -> {
+                if (isNewest(number) && list != null) {
+                    callback.onSuggestions(list);
+                } else if (isNewest(number)) {
+                    callback.onFault(why);
+                }
+            });
+        } catch (RejectedExecutionException error) {
+            // It is shut down: nobody listens any more.
+        }
     }
 
     private boolean isNewest(long number) {
@@ -213,7 +217,7 @@ public final class SuggestionWorker implements AutoCloseable {
         }
     }
 
-    private static SuggesterException failed(RuntimeException error) {
-        return new SuggesterException("failed", "the bundle could not be opened (" + error + "); make it again", error);
+    private static SuggesterException failed(Throwable error) {
+        return new SuggesterException("failed", "the bundle could not be used (" + error + "); take a smaller one", error);
     }
 }

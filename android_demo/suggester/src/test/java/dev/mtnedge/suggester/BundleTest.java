@@ -62,6 +62,7 @@ public class BundleTest {
         Arrays.fill(large, (byte) ' ');
         for (byte[] raw : Arrays.asList(deep.getBytes(StandardCharsets.UTF_8), large, new byte[0],
                 "[]".getBytes(StandardCharsets.UTF_8), "{\"manifest_sha256\": 7}".getBytes(StandardCharsets.UTF_8),
+                "{\"manifest_sha256\": \"\"}".getBytes(StandardCharsets.UTF_8),
                 new byte[] {'"', (byte) 0xFF, '"'})) {
             Files.write(bundle.resolve("manifest.json"), raw);
             refusal("damaged");
@@ -81,6 +82,8 @@ public class BundleTest {
         check("bad-manifest", manifest -> section(manifest, "decoding").remove("beam"));
         check("bad-manifest", manifest -> section(manifest, "decoding").set("min_probability_suggest", 1.5));
         check("bad-manifest", manifest -> section(manifest, "decoding").set("mix_complete", new JsonObject()));
+        check("damaged", manifest -> section(manifest, "files").set("blocklist.txt", "whole"));
+        check("damaged", manifest -> section(manifest, "files").set("blocklist.txt", new JsonObject()));
         for (String file : Arrays.asList("completions.list", "followers.list", "tokenizer.json", "blocklist.txt",
                 "encode.onnx", "suggest.onnx")) {
             check("incomplete", manifest -> section(manifest, "files").remove(file));

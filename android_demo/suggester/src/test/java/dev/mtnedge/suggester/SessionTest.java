@@ -68,6 +68,7 @@ public class SessionTest {
         assertEquals(Reason.UNREADABLE, session.suggest("new \udfff", 8).reason());
         assertEquals(Reason.UNREADABLE, session.suggest("new\0york", 8).reason());
         assertEquals(Reason.NOTHING_ASKED, session.suggest("new", 0).reason());
+        assertEquals(Reason.FEW_ALLOWED, session.suggest(Request.of("", Integer.MAX_VALUE).minProbability(0)).reason());
         assertEquals(Reason.DENIED, session.suggest("SEX ", 8).reason());
         assertEquals(Reason.TOO_LONG, session.suggest(new String(new char[60]).replace("\0", "ю"), 8).reason());
         assertEquals(Reason.TOO_LONG, session.suggest(new String(new char[5000]).replace("\0", "ю"), 8).reason());

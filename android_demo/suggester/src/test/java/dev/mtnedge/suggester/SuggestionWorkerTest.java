@@ -156,6 +156,26 @@ public class SuggestionWorkerTest {
     }
 
     @Test
+    public void anExecutorThatIsShutDownEndsNothing() throws Exception {
+        BundleSource source = Fixtures.source("bundle");
+        boolean[] down = {true};
+        SuggestionWorker worker = new SuggestionWorker(() -> Suggester.open(source), work -> {
+            if (down[0]) {
+                down[0] = false;
+                throw new java.util.concurrent.RejectedExecutionException();
+            }
+            work.run();
+        });
+        while (kept.all.isEmpty()) {
+            worker.request("n", 5, kept);
+            Thread.sleep(20);
+        }
+        assertEquals("n", ((SuggestResult) kept.next()).typed());
+        worker.close();
+        assertEnds(worker);
+    }
+
+    @Test
     public void closingInTheMiddleOfARunEndsEverything() throws Exception {
         for (int round = 0; round < 8; round++) {
             SuggestionWorker worker = open();
