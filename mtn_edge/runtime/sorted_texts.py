@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -67,7 +67,7 @@ class SortedTexts:
 
     def _adopt(self, count: int, starts: NDArray[np.uint32], blocks: bytes) -> None:
         self._count, self._starts, self._blocks = count, starts, blocks
-        self._texts_of = lru_cache(maxsize=_KEPT)(self._read_block)
+        self._texts_of = lru_cache(maxsize=_KEPT)(partial(_read_block, blocks, starts, count))
 
     def tobytes(self) -> bytes:
         """Where each block starts, uint32 [b], and the blocks."""
@@ -112,15 +112,16 @@ class SortedTexts:
         length, at = _number(self._blocks, int(self._starts[block]) + 1)
         return self._blocks[at : at + length]
 
-    def _read_block(self, block: int) -> list[bytes]:
-        at, text, texts = int(self._starts[block]), b"", []
-        for _ in range(min(BLOCK, len(self) - BLOCK * block)):
-            shared, at = _number(self._blocks, at)
-            rest, at = _number(self._blocks, at)
-            text = text[:shared] + self._blocks[at : at + rest]
-            at += rest
-            texts.append(text)
-        return texts
+
+def _read_block(blocks: bytes, starts: NDArray[np.uint32], count: int, block: int) -> list[bytes]:
+    at, text, texts = int(starts[block]), b"", []
+    for _ in range(min(BLOCK, count - BLOCK * block)):
+        shared, at = _number(blocks, at)
+        rest, at = _number(blocks, at)
+        text = text[:shared] + blocks[at : at + rest]
+        at += rest
+        texts.append(text)
+    return texts
 
 
 def _written(texts: list[bytes]) -> bytes:
