@@ -192,7 +192,7 @@ final class Bundle {
     }
 
     private static SuggesterException damaged(String name, Throwable cause) {
-        return new SuggesterException("damaged", "`" + name + "` is missing, damaged or changed: it is not the file that"
-                + " the manifest describes; copy the bundle again or make it again", cause);
+        return new SuggesterException("damaged", "`" + name + "` is missing, damaged or changed: it is not the file"
+                + " that the manifest describes; copy the bundle again or make it again", cause);
     }
 }

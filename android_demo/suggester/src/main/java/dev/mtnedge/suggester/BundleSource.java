@@ -21,8 +21,8 @@ public interface BundleSource {
      * Gives a file's bytes.
      *
      * @param name relative, with {@code /} between its parts; never absolute, never with a part {@code ..}.
-     * @return all bytes between position 0 and the limit; a mapped or other direct buffer is used as it is, and must not
-     *     change as long as the suggester is open.
+     * @return all bytes between position 0 and the limit; a mapped or other direct buffer is used as it is, and must
+     *     not change as long as the suggester is open.
      * @throws IOException there is no such file, or it cannot be read.
      */
     ByteBuffer open(String name) throws IOException;

@@ -9,8 +9,8 @@ import java.util.List;
 
 /**
  * Queries with counts, the most frequent ones under a prefix first, equal counts in the order of their texts (the
- * format: {@code mtn_edge/runtime/completions.py}). Queries with equal counts form a group; groups are numbered from the
- * highest count down.
+ * format: {@code mtn_edge/runtime/completions.py}). Queries with equal counts form a group; groups are numbered from
+ * the highest count down.
  */
 final class Completions {
     static final String FILE = "completions.list";

@@ -66,7 +66,7 @@ final class Decoding {
     }
 
     private static SuggesterException bad(Throwable cause) {
-        return new SuggesterException("bad-manifest", "the `decoding` section of the manifest lacks a setting, or one is"
-                + " out of range; make the bundle again", cause);
+        return new SuggesterException("bad-manifest", "the `decoding` section of the manifest lacks a setting, or one"
+                + " is out of range; make the bundle again", cause);
     }
 }

@@ -81,8 +81,8 @@ final class PrefixConstraint {
      *
      * @param prefix the typed text in normal form.
      * @param most tokens that an output may have, with those that are settled and without {@code <eos>}.
-     * @return null when {@code most} tokens cannot spell {@code prefix} and more, or its last word is longer than a table
-     *     can hold.
+     * @return null when {@code most} tokens cannot spell {@code prefix} and more, or its last word is longer than a
+     *     table can hold.
      */
     Constraint typed(String prefix, int most) {
         if (utf8(prefix).length > longest * most) {

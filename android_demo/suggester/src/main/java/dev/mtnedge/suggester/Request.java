@@ -27,7 +27,8 @@ public final class Request {
      */
     public static Request of(String typed, int count) {
         if (count < 0) {
-            throw new IllegalArgumentException("`count` is " + count + ", and it must be at least 0; ask for 1 or more");
+            throw new IllegalArgumentException(
+                    "`count` is " + count + ", and it must be at least 0; ask for 1 or more");
         }
         return new Request(typed, Math.min(count, MOST), NO_DEADLINE, BUNDLES_FLOOR);
     }

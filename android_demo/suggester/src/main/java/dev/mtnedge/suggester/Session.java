@@ -121,7 +121,8 @@ public final class Session {
             Reason reason = suggester.answer(now.state, last, request, call, list);
             return new SuggestResult(request.typed, list, reason, (System.nanoTime() - began) / 1e6);
         } catch (RuntimeException error) {  // of a list or table that leads astray, whatever its checksum says
-            throw new SuggesterException("failed", "no list could be made (" + error + "); make the bundle again", error);
+            throw new SuggesterException("failed", "no list could be made (" + error + "); make the bundle again",
+                    error);
         } finally {
             answered.run();
         }

@@ -16,8 +16,8 @@ import java.util.concurrent.TimeUnit;
 /**
  * A bundle that is ready to suggest; safe to use from several threads at once.
  *
- * <p>Opening takes some tenths of a second on a phone and reads files: not for the main thread. {@link SuggestionWorker}
- * does all of it on a thread of its own.
+ * <p>Opening takes some tenths of a second on a phone and reads files: not for the main thread. {@link
+ * SuggestionWorker} does all of it on a thread of its own.
  */
 public final class Suggester implements AutoCloseable {
     /** Characters of a typed text beyond which only a popular query as long as that could go on. */
@@ -89,8 +89,8 @@ public final class Suggester implements AutoCloseable {
     /**
      * Opens a bundle.
      *
-     * @throws SuggesterException it is no bundle, is of a newer version, one of its files is missing or damaged, or it is
-     *     not signed with the key; nothing of it has run then.
+     * @throws SuggesterException it is no bundle, is of a newer version, one of its files is missing or damaged, or it
+     *     is not signed with the key; nothing of it has run then.
      */
     public static Suggester open(BundleSource source, Options options) throws SuggesterException {
         return new Suggester(source, options);

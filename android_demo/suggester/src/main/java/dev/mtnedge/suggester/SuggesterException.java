@@ -15,7 +15,7 @@ public final class SuggesterException extends Exception {
     }
 
     /**
-     * What kind of fault it is, for programs: {@code missing}, {@code no-manifest}, {@code damaged}, {@code wrong-kind},
+     * What kind of fault it is, for programs: {@code no-manifest}, {@code damaged}, {@code wrong-kind},
      * {@code newer-version}, {@code unsigned}, {@code bad-signature}, {@code bad-key}, {@code bad-manifest},
      * {@code incomplete}, {@code bad-tokenizer}, {@code bad-completions}, {@code bad-blocklist}, {@code bad-graph},
      * {@code no-runtime}, {@code bad-text}, {@code failed} (the model threw) or {@code closed}.

@@ -26,8 +26,8 @@ public final class Suggestion {
     }
 
     /**
-     * Log-probability (nats) given the session and the typed text; below what the model gives, of the share of all popular
-     * queries.
+     * Log-probability (nats) given the session and the typed text; below what the model gives, of the share of all
+     * popular queries.
      */
     public double score() {
         return score;

@@ -218,6 +218,7 @@ public final class SuggestionWorker implements AutoCloseable {
     }
 
     private static SuggesterException failed(Throwable error) {
-        return new SuggesterException("failed", "the bundle could not be used (" + error + "); take a smaller one", error);
+        return new SuggesterException("failed", "the bundle could not be used (" + error + "); take a smaller one",
+                error);
     }
 }

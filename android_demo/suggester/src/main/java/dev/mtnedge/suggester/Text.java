@@ -1,5 +1,6 @@
 package dev.mtnedge.suggester;
 
+import java.nio.charset.StandardCharsets;
 import java.text.Normalizer;
 import java.util.Locale;
 
@@ -51,17 +52,7 @@ final class Text {
 
     /** Compares by code points, as UTF-8 sorts; {@code String.compareTo} puts letters beyond U+FFFF too early. */
     static int compare(String one, String other) {
-        int shorter = Math.min(one.length(), other.length());
-        for (int at = 0; at < shorter; at++) {
-            char left = one.charAt(at);
-            char right = other.charAt(at);
-            if (left != right) {
-                boolean differ = Character.isSurrogate(left) != Character.isSurrogate(right);
-                return differ && left >= Character.MIN_SURROGATE && right >= Character.MIN_SURROGATE
-                        ? right - left : left - right;
-            }
-        }
-        return one.length() - other.length();
+        return SortedTexts.compare(one.getBytes(StandardCharsets.UTF_8), other.getBytes(StandardCharsets.UTF_8));
     }
 
     static boolean isAscii(String text) {
