@@ -37,7 +37,7 @@ LIKELIHOOD = {"calibration_error", "perplexity", "nats_per_character"}
 MEASURES = {*RANKED, *OF_TASK["suggest"], *OF_TASK["complete"], *LIKELIHOOD}
 
 
-GRAPHS_AND_LISTS = ("encode.onnx", "suggest.onnx", "completions.marisa", "followers.marisa")
+GRAPHS_AND_LISTS = ("encode.onnx", "suggest.onnx", "completions.list", "followers.list")
 
 
 def test_json_is_the_contract(run: Run, tiny_dataset: Path, tiny_bundle: Path, tiny_checkpoint: Path) -> None:

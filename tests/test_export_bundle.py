@@ -29,7 +29,7 @@ from quantize.int8 import Int8Weight  # noqa: E402
 
 FILES = (
     *("encode.onnx", "suggest.onnx", "tokenizer.json", "golden.json"),
-    *("completions.marisa", "followers.marisa"),
+    *("completions.list", "followers.list"),
     *("required_operators.config", "MODEL_CARD.md", "manifest.json"),
 )
 
@@ -90,7 +90,7 @@ def test_bundle_is_whole_and_verified(tiny_bundle, tiny_dataset, tiny_checkpoint
 def test_completions_are_the_popular_queries(tiny_bundle, tiny_dataset):
     from mtn_edge.data.dataset import Dataset
 
-    completions = Completions.load(tiny_bundle / "completions.marisa")
+    completions = Completions.load(tiny_bundle / "completions.list")
     assert dict(completions.top("", len(completions))) == dict(Dataset.open(tiny_dataset).popularity())
 
 
@@ -179,7 +179,7 @@ def test_verify_and_quantize_on_the_command_line(tiny_bundle, tiny_checkpoint, t
     assert json.loads(made.stdout)["precision"]["decoder"] == "fp32"
     assert failed(tmp_path / "fp32") == set()
     # Without a dataset there are no popular queries, and the card says so.
-    assert len(Completions.load(tmp_path / "fp32" / "completions.marisa")) == 0
+    assert len(Completions.load(tmp_path / "fp32" / "completions.list")) == 0
     assert "no dataset was at hand" in (tmp_path / "fp32" / "MODEL_CARD.md").read_text()
     assert folders.read_manifest(tmp_path / "fp32")["lineage"]["data"] is None
     # The block list went in as hashes, and is obeyed.

@@ -14,13 +14,13 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-import marisa_trie
 import numpy as np
 from numpy.typing import NDArray
 
 from mtn_edge.evaluation.metrics import CUT
 from mtn_edge.evaluation.systems import Candidates, SystemSession
 from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.sorted_texts import SortedTexts
 
 Popularity = Sequence[tuple[str, int]]
 """Queries of the training split with their counts, most frequent first."""
@@ -98,12 +98,11 @@ class MostPopularWithTerms:
         most = max(1, COMMON * len(pairs))
         # What one query alone holds could only bring that query back.
         terms = sorted(word for word, places in holders.items() if 2 <= len(places) <= most)
-        self._terms = marisa_trie.Trie(terms)
-        ordered = sorted(terms, key=self._terms.key_id)
-        self._offsets = np.cumsum([0, *(len(holders[word]) for word in ordered)])
-        self._places = np.array([place for word in ordered for place in holders[word]], dtype=np.uint32)
+        self._terms = SortedTexts(terms)
+        self._offsets = np.cumsum([0, *(len(holders[word]) for word in terms)])
+        self._places = np.array([place for word in terms for place in holders[word]], dtype=np.uint32)
         postings = 4 * (len(self._offsets) + len(self._places))
-        self.nbytes = self._popular.nbytes + len(self._terms.tobytes()) + postings
+        self.nbytes = self._popular.nbytes + self._terms.nbytes + postings
 
     def start(self) -> SystemSession:
         """An empty session; this baseline keeps the last query in it."""
@@ -121,8 +120,8 @@ class MostPopularWithTerms:
         """The best places within `run` that share terms with `last`."""
         parts = []
         for word in set(last.split(" ")):
-            if word in self._terms:
-                number = self._terms.key_id(word)
+            number = self._terms.find(word)
+            if number is not None:
                 places = self._places[self._offsets[number] : self._offsets[number + 1]]
                 parts.append(places[slice(*np.searchsorted(places, run))])
         if not parts:
@@ -140,13 +139,14 @@ class Adjacency:
     def __init__(self, popularity: Popularity, sessions: Iterable[Sequence[str]]) -> None:
         self._popular = MostPopularCompletion(popularity)
         pairs = Counter(pair for queries in sessions for pair in pairwise(queries))
-        self._queries = marisa_trie.Trie({query for pair in pairs for query in pair})
-        ids = {query: self._queries.key_id(query) for pair in pairs for query in pair}
+        queries = sorted({query for pair in pairs for query in pair})
+        self._queries = SortedTexts(queries)
+        ids = {query: place for place, query in enumerate(queries)}
         rows = sorted((ids[last], -count, following) for (last, following), count in pairs.items())
         self._offsets = np.searchsorted([row for row, _, _ in rows], np.arange(len(ids) + 1)).astype(np.uint32)
         self._following: NDArray[np.uint32] = np.array([ids[text] for _, _, text in rows], dtype=np.uint32)
         # The order says all that the counts said.
-        stored = len(self._queries.tobytes()) + self._offsets.nbytes + self._following.nbytes
+        stored = self._queries.nbytes + self._offsets.nbytes + self._following.nbytes
         self.nbytes = self._popular.nbytes + stored
 
     def start(self) -> SystemSession:
@@ -156,11 +156,11 @@ class Adjacency:
     def complete(self, last: str | None, prefix: str) -> list[str]:
         """The ten candidates for `prefix` after the query `last`."""
         popular = self._popular.complete(prefix)
-        if last is None or last not in self._queries:
+        number = self._queries.find(last) if last is not None else None
+        if number is None:
             return popular
-        number = self._queries.key_id(last)
         numbers = self._following[self._offsets[number] : self._offsets[number + 1]].tolist()
-        followed = (self._queries.restore_key(each) for each in numbers)
+        followed = (self._queries[each] for each in numbers)
         return _listed(prefix, [*(query for query in followed if query.startswith(prefix)), *popular])
 
 

@@ -20,8 +20,15 @@ from pathlib import Path
 from mtn_edge.errors import UserError
 from mtn_edge.text import normalize
 
-_UNSPACED = ("CJK ", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
-"""How the names of letters begin whose scripts write no blanks between words."""
+_UNSPACED = (
+    *((0x0E00, 0x109F), (0x1780, 0x17FF)),  # Thai, Lao, Tibetan, Myanmar; Khmer
+    *((0x3005, 0x3007), (0x3021, 0x30FF), (0x31F0, 0x31FF)),  # ideographic marks and numerals, hiragana, katakana
+    *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF)),  # Han
+    *((0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0x116D0, 0x116FF)),  # more Myanmar
+    *((0x1AFF0, 0x1B16F), (0x20000, 0x323AF)),  # more kana; more Han
+)
+"""Code points, first and last, of the scripts that write no blanks between words: the same on every device, whatever
+its edition of Unicode."""
 _ASCII_WORDS = re.compile("[a-z0-9]+")
 _HASHED = "mtn-edge blocklist of salted hashes: "
 """How the first line of a hashed list begins; the salt follows, then a line for each entry: its words, its hash."""
@@ -184,4 +191,5 @@ def _spaced(letter: str) -> str:
         return ""
     if category[0] not in "LMN":
         return " "
-    return f" {letter} " if unicodedata.name(letter, "").startswith(_UNSPACED) else letter
+    unspaced = any(first <= ord(letter) <= last for first, last in _UNSPACED)
+    return f" {letter} " if unspaced else letter

@@ -1,9 +1,11 @@
 """The popular queries of a bundle, found by the characters they begin with.
 
-The queries lie in a MARISA trie, which gives each a number of its own. A query's *place* is its number in the order of
-the texts: the queries under a prefix are a run of places. Equal counts form a *group*, and groups are numbered from the
-highest count down. So a list of the best under a prefix costs one search for the run and one pass over small integers,
-whatever the prefix.
+A query's *place* is its number in the order of the texts (`sorted_texts.SortedTexts`): the queries under a prefix are a
+run of places. Equal counts form a *group*, and groups are numbered from the highest count down. So a list of the best
+under a prefix costs one search for the run and one pass over small integers, whatever the prefix.
+
+A file holds, little-endian: CRC-32 of all that follows it (uint32), the magic `mtnlist2`, n and g (uint32 each), the
+count of each group (int64 [g]), the group of each place ([n], of one, two or four bytes, whatever g needs), the texts.
 
 Shapes: n queries, g groups.
 """
@@ -12,22 +14,20 @@ from __future__ import annotations
 
 import struct
 import zlib
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import marisa_trie
 import numpy as np
 from numpy.typing import NDArray
 
 from mtn_edge.errors import UserError
+from mtn_edge.runtime.sorted_texts import AFTER_ALL, SortedTexts
 
-FILE = "completions.marisa"
+FILE = "completions.list"
 """What a bundle calls its list."""
-_MAGIC = b"mtnlist1"
-_HEADER = struct.Struct("<I8sII4x")
-"""CRC-32 of all that follows it, magic, queries, groups; what follows the header begins on a multiple of 8."""
+_MAGIC = b"mtnlist2"
+_HEADER = struct.Struct("<I8sII")
 _WIDE = 32
 """A run of more than 1/32 of all places is picked from the ranked list; a shorter one is ranked by itself."""
 
@@ -43,21 +43,18 @@ class Completions:
 
     def __init__(self, entries: Iterable[tuple[str, int]]) -> None:
         pairs = sorted(entries)
-        queries = [query for query, _ in pairs]
-        trie = marisa_trie.Trie(queries)
-        if len(trie) != len(queries):
+        if len({query for query, _ in pairs}) != len(pairs):
             raise ValueError("`entries` must hold each query once")
         highest_first, groups = np.unique([-count for _, count in pairs], return_inverse=True)
-        texts = [trie.restore_key(number) for number in range(len(trie))]
-        ids = np.array(sorted(range(len(trie)), key=texts.__getitem__), dtype=_dtype(len(trie)))
-        self._adopt(trie, -highest_first.astype(np.int64), groups.astype(_dtype(len(highest_first))), ids)
+        texts = SortedTexts(query for query, _ in pairs)
+        self._adopt(texts, -highest_first.astype(np.int64), groups.astype(_dtype(len(highest_first))))
 
-    def _adopt(self, trie: Any, counts: NDArray[np.int64], groups: Numbers, ids: Numbers) -> None:
-        """Takes the parts of a list: count of each group [g], group and trie number of each place [n]."""
-        self._trie, self._counts, self._groups, self._ids = trie, counts, groups, ids
+    def _adopt(self, texts: SortedTexts, counts: NDArray[np.int64], groups: Numbers) -> None:
+        """Takes the parts of a list: the texts [n], count of each group [g], group of each place [n]."""
+        self._texts, self._counts, self._groups = texts, counts, groups
         # Equal counts come in the order of their texts: every list is the only right one.
-        self._ranked: Numbers = np.argsort(groups, kind="stable").astype(ids.dtype)  # [n] places, best first
-        self._last: tuple[str, tuple[int, int]] = ("", (0, len(ids)))
+        self._ranked: Numbers = np.argsort(groups, kind="stable").astype(_dtype(len(texts)))  # [n] places, best first
+        self._last: tuple[str, tuple[int, int]] = ("", (0, len(texts)))
         self.total = int(counts @ np.bincount(groups, minlength=len(counts)))
         """The sum of all counts."""
 
@@ -73,7 +70,7 @@ class Completions:
         try:
             crc, magic, queries, groups = _HEADER.unpack_from(raw)
             sound = magic == _MAGIC and zlib.crc32(raw[4:]) == crc and completions._parse(raw, queries, groups)
-        except (struct.error, ValueError, RuntimeError):  # of the header, of the arrays, of the trie
+        except (struct.error, ValueError):  # of the header, of the arrays, of the texts
             sound = False
         if not sound:
             raise UserError(
@@ -85,36 +82,31 @@ class Completions:
 
     def _parse(self, raw: bytes, queries: int, groups: int) -> bool:
         """Takes the parts of a file; returns whether they fit together."""
-        parts: list[Any] = []
-        at = _HEADER.size
-        for dtype, count in ((np.int64, groups), (_dtype(queries), queries), (_dtype(groups), queries)):
-            parts.append(np.frombuffer(raw, dtype, count, at).astype(dtype))  # a copy: `raw` itself can go
-            at += parts[-1].nbytes
-        counts, ids, numbers = parts
-        trie = marisa_trie.Trie().frombytes(raw[at:])
-        if len(trie) != queries or (counts < 1).any() or (ids >= queries).any() or (numbers >= groups).any():
+        counts = np.frombuffer(raw, np.int64, groups, _HEADER.size)
+        numbers = np.frombuffer(raw, _dtype(groups), queries, _HEADER.size + counts.nbytes)
+        if (counts < 1).any() or (numbers >= groups).any():
             return False
-        self._adopt(trie, counts, numbers, ids)
+        texts = SortedTexts.read(raw[_HEADER.size + counts.nbytes + numbers.nbytes :], queries)
+        self._adopt(texts, counts.copy(), numbers.copy())  # `raw` itself can go
         return True
 
     def save(self, path: Path) -> None:
-        """Writes one file: header, counts, trie numbers, groups, trie; the same list gives the same bytes."""
-        body = b"".join((self._counts.tobytes(), self._ids.tobytes(), self._groups.tobytes(), self._trie.tobytes()))
-        raw = _HEADER.pack(0, _MAGIC, len(self._ids), len(self._counts)) + body
+        """Writes one file; the same list gives the same bytes."""
+        body = b"".join((self._counts.tobytes(), self._groups.tobytes(), self._texts.tobytes()))
+        raw = _HEADER.pack(0, _MAGIC, len(self), len(self._counts)) + body
         path.write_bytes(zlib.crc32(raw[4:]).to_bytes(4, "little") + raw[4:])
 
     @property
     def nbytes(self) -> int:
         """Bytes of the file that `save` writes."""
-        arrays = (self._counts, self._ids, self._groups)
-        return _HEADER.size + sum(part.nbytes for part in arrays) + len(self._trie.tobytes())
+        return _HEADER.size + self._counts.nbytes + self._groups.nbytes + self._texts.nbytes
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._texts)
 
     def __contains__(self, query: object) -> bool:
         try:
-            return isinstance(query, str) and query in self._trie
+            return isinstance(query, str) and self._texts.find(query) is not None
         except UnicodeEncodeError:  # a lone surrogate
             return False
 
@@ -151,42 +143,32 @@ class Completions:
             within: a run that holds them, when one is known: the search is shorter then.
         """
         first, last = within or (0, len(self))
-        first = bisect_left(self._ids, prefix, first, last, key=self._query)
-        length = len(prefix)
-        last = bisect_right(self._ids, prefix, first, last, key=lambda number: self._query(number)[:length])
-        return first, last
+        beginning = prefix.encode()
+        first = self._texts.place(beginning, (first, last))
+        return first, self._texts.place(beginning + AFTER_ALL, (first, last))
 
     def begins(self, prefix: str) -> bool:
-        """Whether any query begins with `prefix`: what `run` says too, for the price of one look into the trie."""
-        return next(self._trie.iterkeys(prefix), None) is not None
+        """Whether any query begins with `prefix`: what `run` says too, in half the time."""
+        first = self._texts.place(prefix.encode())
+        return first < len(self) and self._texts[first].startswith(prefix)
 
     def letters(self, run: tuple[int, int], at: int) -> list[tuple[str, tuple[int, int]]]:
         """The letters that follow the first `at` letters, which all queries of `run` share, each with its own run."""
         first, last = run
         found = []
         while first < last:
-            letter = self._letter(self._ids[first], at)
-            step = 1  # most runs are short: their ends are looked for nearby first
-            while first + step < last and self._letter(self._ids[first + step], at) == letter:
-                step *= 2
-            low, high = first + step // 2, min(first + step, last)
-            after = bisect_right(self._ids, letter, low, high, key=lambda number: self._letter(number, at))
-            if letter:
-                found.append((letter, (first, after)))
+            beginning = self._texts[first][: at + 1]
+            if len(beginning) <= at:  # the shared letters and nothing more
+                first += 1
+                continue
+            after = self._texts.place(beginning.encode() + AFTER_ALL, (first, last))
+            found.append((beginning[at], (first, after)))
             first = after
         return found
 
-    def _letter(self, number: Any, at: int) -> str:
-        """The letter at `at`; nothing after the end."""
-        return self._query(number)[at : at + 1]
-
-    def _query(self, number: Any) -> str:
-        query: str = self._trie.restore_key(number)
-        return query
-
     def _entries(self, places: NDArray[Any]) -> list[tuple[str, int]]:
         counts = self._counts[self._groups[places]].tolist()
-        return [(self._query(number), count) for number, count in zip(self._ids[places].tolist(), counts, strict=True)]
+        return [(self._texts[place], count) for place, count in zip(places.tolist(), counts, strict=True)]
 
 
 def _dtype(values: int) -> type[np.unsignedinteger[Any]]:

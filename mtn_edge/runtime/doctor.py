@@ -12,7 +12,7 @@ from typing import Any
 
 from mtn_edge import __version__
 
-BASE = ("marisa-trie", "numpy", "onnxruntime", "prompt-toolkit", "psutil", "tokenizers", "typer")
+BASE = ("numpy", "onnxruntime", "prompt-toolkit", "psutil", "tokenizers", "typer")
 EXTRAS = {
     "train": (
         ("duckdb", "ibis-framework", "lightning", "onnx", "sacrebleu", "safetensors", "tomli-w", "torch"),

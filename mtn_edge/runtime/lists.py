@@ -20,7 +20,7 @@ from typing import NamedTuple
 from mtn_edge.runtime.choice import Source
 from mtn_edge.runtime.completions import Completions
 
-FOLLOWERS = "followers.marisa"
+FOLLOWERS = "followers.list"
 """What a bundle calls its list of followers."""
 _BETWEEN = "\t"
 """Stands between a query and its follower; no query in normal form holds one."""
