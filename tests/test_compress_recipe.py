@@ -1,5 +1,6 @@
 """Recipes: what they say, what they refuse, and how the points of a search come out of them."""
 
+import dataclasses
 import math
 import tomllib
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from export.compress.recipe import DEFAULT_SPACE, SHIPPED, Recipe, load_recipe, read_recipe
 from mtn_edge.config import override, preset
 from mtn_edge.errors import UserError
+from quantize.prune_steps import Shares
 
 
 def read(text: str) -> Recipe:
@@ -75,6 +77,14 @@ def test_budgets_alone_search_the_default_space() -> None:
         assert point.student is not None
         assert point.student.config().model.d_model == point.choice["student.model.d_model"]
         assert point.quantize.precision == point.choice["quantize.precision"]
+
+
+def test_everything_that_prune_removes_can_be_asked_for() -> None:
+    (point,) = read('[prune]\nrank = 0.5\nsparsity = "2:4"\n').points
+    assert point.prune is not None
+    assert (point.prune.rank, point.prune.sparsity) == (0.5, "2:4")
+    assert set(Shares._fields) <= {field.name for field in dataclasses.fields(point.prune)}
+    assert "must be a number" in refused('[prune]\nsparsity = "1:2"\n')
 
 
 def test_with_a_quantize_section_alone_the_teacher_itself_is_quantized() -> None:

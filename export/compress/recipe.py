@@ -22,6 +22,7 @@ from mtn_edge.config import Config, DistillConfig, ModelConfig, TrainConfig, che
 from mtn_edge.console import duration
 from mtn_edge.errors import UserError
 from quantize.plan import Precision
+from quantize.prune_sparsity import TWO_OF_FOUR, Sparsity
 
 S = TypeVar("S")
 """A section of a recipe."""
@@ -88,6 +89,8 @@ class Prune:
     heads: float = 0.0
     layers: float = 0.0
     vocab: float = 0.0
+    rank: float = 0.0
+    sparsity: Sparsity = 0.0
     rounds: int = 1
     recover_epochs: int = 2
 
@@ -253,10 +256,11 @@ def _read(name: str, table: Mapping[str, Any], section: Callable[..., S]) -> S:
 
 
 def _convert(key: str, value: Any, hint: Any) -> Any:
-    choices = get_args(getattr(hint, "__value__", hint))
     if get_origin(hint) is Literal:
-        if value not in choices:
-            raise _bad(key, value, f"one of {', '.join(choices)}")
+        if value not in get_args(hint):
+            raise _bad(key, value, f"one of {', '.join(get_args(hint))}")
+        return value
+    if hint == Sparsity and value == TWO_OF_FOUR:
         return value
     wanted = int if hint is int else (int, float)
     if isinstance(value, bool) or not isinstance(value, wanted) or (isinstance(value, float) and math.isnan(value)):
@@ -287,9 +291,9 @@ def _require_sense(recipe: Recipe) -> None:
                     hint="make one of them fit the other",
                 )
         if prune is not None:
-            shares = {name: getattr(prune, name) for name in ("ffn", "heads", "layers", "vocab")}
+            shares = {name: getattr(prune, name) for name in ("ffn", "heads", "layers", "vocab", "rank", "sparsity")}
             for name, share in shares.items():
-                if not 0 <= share < 1:
+                if share != TWO_OF_FOUR and not 0 <= share < 1:
                     raise _bad(f"prune.{name}", share, "the share that is removed, at least 0 and below 1")
             if not any(shares.values()):
                 raise UserError(

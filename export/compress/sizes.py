@@ -30,7 +30,14 @@ class Expected(NamedTuple):
 
 def shares_of(prune: Prune) -> Shares:
     """What goes, as `mtn-edge prune` has it."""
-    return Shares(ffn=prune.ffn, heads=prune.heads, layers=prune.layers, vocab=prune.vocab)
+    return Shares(
+        ffn=prune.ffn,
+        heads=prune.heads,
+        layers=prune.layers,
+        vocab=prune.vocab,
+        rank=prune.rank,
+        sparsity=prune.sparsity,
+    )
 
 
 def expected(point: Point, teacher: Config, tokenizer: Tokenizer, *, lists: int, ort_format: bool) -> Expected:
