@@ -10,8 +10,8 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt $(
 demo: .venv/installed
 	$(BIN)/mtn-edge demo -o demo --force
 
-test: .venv/installed
-	$(BIN)/pytest
+test: .venv/installed # a process for each core, each on one thread: most tests keep a single thread busy
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
 
 slow: .venv/installed
 	$(BIN)/pytest -m slow
