@@ -1,4 +1,4 @@
-"""Datasets, checkpoints and bundles on disk: folders that appear whole or not at all, and know when they were hurt.
+"""Datasets, checkpoints, bundles, repositories: folders that appear whole or not at all, and know when they were hurt.
 
 Each holds a `manifest.json` with its kind, its format version, and size and sha256 of every other file. The
 manifest ends with a digest of its own bytes (computed with the digest's place filled with zeros).
@@ -13,13 +13,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from mtn_edge import __version__
 from mtn_edge.errors import UserError
 
-Kind = Literal["dataset", "checkpoint", "bundle"]
+Kind = Literal["dataset", "checkpoint", "bundle", "repository"]
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
@@ -106,9 +106,9 @@ def publish(work: Path, path: Path, *, force: bool) -> None:
 def write_manifest(folder: Path, kind: Kind, content: dict[str, Any]) -> None:
     """Writes `manifest.json`: `content`, the kind and versions, and size and sha256 of every file in `folder`."""
     files = {
-        file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256_file(file)}
+        name: {"bytes": file.stat().st_size, "sha256": sha256_file(file)}
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name not in (MANIFEST, SIGNATURE)
+        if file.is_file() and (name := file.relative_to(folder).as_posix()) not in (MANIFEST, SIGNATURE)
     }
     document = {
         "kind": kind,
@@ -199,6 +199,7 @@ _HINTS: dict[Kind, str] = {
     "dataset": "make one with `mtn-edge data prepare`",
     "checkpoint": "make one with `mtn-edge train`",
     "bundle": "make one with `mtn-edge quantize`",
+    "repository": "make one with `mtn-edge export triton`",
 }
 
 
@@ -222,5 +223,14 @@ def _strangers(path: Path) -> list[str]:
     return sorted(
         name
         for entry in path.rglob("*")
-        if (entry.is_symlink() or not entry.is_dir()) and (name := entry.relative_to(path).as_posix()) not in ours
+        if (entry.is_symlink() or not entry.is_dir())
+        and (name := entry.relative_to(path).as_posix()) not in ours
+        and _source_of(entry.relative_to(path)) not in ours
     )
+
+
+def _source_of(file: PurePath) -> str:
+    """The module that Python compiled into `file`; for any other file its own name."""
+    if file.parent.name != "__pycache__" or file.suffix != ".pyc":
+        return file.as_posix()
+    return (file.parent.parent / f"{file.name.split('.')[0]}.py").as_posix()

@@ -337,6 +337,14 @@ class Session:
             # Only now: a fault on the way leaves the session as it was.
             self._queries, self._state, self._first = queries, state, first
 
+    def fork(self) -> Session:
+        """Another session that stands where this one does, and goes its own way from here; nothing is encoded again."""
+        other = Session(self._suggester)
+        with self._appending:
+            other._queries, other._state, other._first = self._queries, self._state, self._first
+            other._opening = self._opening
+        return other
+
     def begin(self) -> None:
         """Ends the session and begins a new one of the same user, who was away for a while.
 
