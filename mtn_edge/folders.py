@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from mtn_edge import __version__
 from mtn_edge.errors import UserError
@@ -147,23 +148,9 @@ def read_manifest(folder: Path, kind: Kind | None = None) -> dict[str, Any]:
             code="no-manifest",
             hint="name another folder or make it again",
         )
-    if file.stat().st_size > _MAX_MANIFEST_BYTES:
-        raise _damaged(file)
-    raw = file.read_bytes()
-    try:
-        manifest = json.loads(raw)
-        digest = manifest["manifest_sha256"]
-        if not isinstance(digest, str) or len(digest) != 64:
-            raise _damaged(file)
-        version = manifest["format_version"]
-        found = manifest["kind"]
-        if not all(isinstance(entry["bytes"], int) for entry in manifest["files"].values()):
-            raise _damaged(file)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged(file) from error
-    if hashlib.sha256(raw.replace(digest.encode(), _ZEROS.encode())).hexdigest() != digest:
-        raise _damaged(file)
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    manifest = _parse(file)
+    version, found = manifest["format_version"], manifest["kind"]
+    if version > FORMAT_VERSION:
         raise UserError(
             f"`{folder}` has format version {version}, newer than {FORMAT_VERSION}, the newest that is read here",
             code="newer-version",
@@ -171,8 +158,40 @@ def read_manifest(folder: Path, kind: Kind | None = None) -> dict[str, Any]:
         )
     if kind is not None and found != kind:
         raise UserError(f"`{folder}` is a {found}, not a {kind}", code="wrong-kind", hint=_HINTS[kind])
-    assert isinstance(manifest, dict)
     return manifest
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    """Reads a manifest in which everything that other code relies on is of its type.
+
+    Raises:
+        UserError: it is no manifest, or not as it was written.
+    """
+    try:
+        if file.is_symlink() or file.stat().st_size > _MAX_MANIFEST_BYTES:
+            raise _damaged(file)
+        raw = file.read_bytes()
+        manifest = json.loads(raw)
+        json.dumps(manifest, ensure_ascii=False, allow_nan=False).encode()  # lone surrogates and NaN are in none
+        digest = manifest["manifest_sha256"]
+        sound = (
+            isinstance(manifest, dict)
+            and _is_digest(digest)
+            and type(manifest["format_version"]) is int
+            and isinstance(manifest["kind"], str)
+            and isinstance(manifest["mtn_edge_version"], str)
+            and all(type(entry["bytes"]) is int and _is_digest(entry["sha256"]) for entry in manifest["files"].values())
+            and hashlib.sha256(raw.replace(digest.encode(), _ZEROS.encode())).hexdigest() == digest
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(file) from error
+    if not sound:
+        raise _damaged(file)
+    return cast("dict[str, Any]", manifest)
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:
@@ -182,11 +201,21 @@ def check_files(folder: Path, manifest: dict[str, Any]) -> None:
         UserError: a file is missing, cut, changed or a link that leaves the folder; the sentence names it.
     """
     for name, entry in manifest["files"].items():
+        parts = PurePath(name).parts
         file = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts or file.is_symlink():
+        if PurePath(name).is_absolute() or ".." in parts or _crosses_link(folder, parts):
             raise _damaged(file)
-        if not file.is_file() or file.stat().st_size != entry["bytes"] or sha256_file(file) != entry["sha256"]:
+        try:
+            whole = file.is_file() and file.stat().st_size == entry["bytes"] and sha256_file(file) == entry["sha256"]
+        except OSError as error:
+            raise _damaged(file) from error
+        if not whole:
             raise _damaged(file)
+
+
+def _crosses_link(folder: Path, parts: Sequence[str]) -> bool:
+    """Whether the way from `folder` to a file in it, or the file itself, is a link."""
+    return any(folder.joinpath(*parts[: depth + 1]).is_symlink() for depth in range(len(parts)))
 
 
 def sha256_file(path: Path) -> str:

@@ -164,9 +164,16 @@ class Suggester:
             bundle.check_unchanged()
             return make()
 
-        own = Blocklist.load(path / "blocklist.txt")
+        own, tokenizer = Blocklist.load(path / "blocklist.txt"), Tokenizer.load(path / "tokenizer.json")
+        if len(tokenizer) != bundle.model["vocab_size"]:
+            raise UserError(
+                f"the tokenizer of `{path}` has {len(tokenizer):,} tokens, and its graphs know"
+                f" {bundle.model['vocab_size']:,}",
+                code="bad-tokenizer",
+                hint="make the bundle again",
+            )
         opened = cls(
-            tokenizer=Tokenizer.load(path / "tokenizer.json"),
+            tokenizer=tokenizer,
             completions=Completions.load(path / FILE),
             followers=Completions.load(path / FOLLOWERS),
             blocklist=own if blocklist is None else WatchedBlocklist(blocklist, own),
