@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lightning", reason="bundles are made with the extra [train]")
-
 import export.golden
 import mtn_edge.cli
 import mtn_edge.profiling.cli

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-pytest.importorskip("lightning", reason="bundles are made with the extra [train]")
-
 from export.triton.repository import config, export_triton
 from mtn_edge import folders
 from mtn_edge.cli import app
