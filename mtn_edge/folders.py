@@ -203,11 +203,16 @@ def check_files(folder: Path, manifest: dict[str, Any]) -> None:
     for name, entry in manifest["files"].items():
         parts = PurePath(name).parts
         file = folder / name
-        if PurePath(name).is_absolute() or ".." in parts or _crosses_link(folder, parts):
-            raise _damaged(file)
         try:
-            whole = file.is_file() and file.stat().st_size == entry["bytes"] and sha256_file(file) == entry["sha256"]
-        except OSError as error:
+            whole = (
+                not PurePath(name).is_absolute()
+                and ".." not in parts
+                and not _crosses_link(folder, parts)
+                and file.is_file()
+                and file.stat().st_size == entry["bytes"]
+                and sha256_file(file) == entry["sha256"]
+            )
+        except OSError as error:  # a name that is too long, a file that may not be read
             raise _damaged(file) from error
         if not whole:
             raise _damaged(file)

@@ -186,7 +186,7 @@ def resign(bundle: Path, manifest: Any) -> None:
     """Writes a manifest whose own digest is right, as somebody would who means to deceive."""
     if isinstance(manifest, dict):
         manifest = {**manifest, "manifest_sha256": "0" * 64}
-    text = json.dumps(manifest, ensure_ascii=True)
+    text = json.dumps(manifest).replace('"DEEP"', "[" * 100_000 + "]" * 100_000)
     digest = hashlib.sha256(text.encode()).hexdigest()
     (bundle / MANIFEST).write_text(text.replace("0" * 64, digest), encoding="utf-8")
 
@@ -248,7 +248,7 @@ LIES = {
     "a kind that is none": put("kind", value=["bundle"]),
     "another kind": put("kind", value="checkpoint"),
     "a writer that is none": put("mtn_edge_version", value={}),
-    "deep nesting": put("lineage", value=nested(900)),
+    "deep nesting": put("lineage", value="DEEP"),
     "no number": put("decoding", "beam", value=float("nan")),
     "an oversized manifest": put("lineage", value="x" * (5 << 20)),
     "levels missing": put("model", "levels", value=None),
@@ -265,13 +265,7 @@ def test_a_manifest_that_lies_is_refused(lie: str, box: Callable[[], Path], monk
     bundle = box()
     manifest = json.loads((bundle / MANIFEST).read_bytes())
     LIES[lie](bundle, manifest)
-    if lie == "deep nesting":
-        limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(10_000)
-        resign(bundle, manifest)
-        sys.setrecursionlimit(limit)
-    else:
-        resign(bundle, manifest)
+    resign(bundle, manifest)
     refused = 0
     for reader in READERS:
         try:
@@ -281,11 +275,10 @@ def test_a_manifest_that_lies_is_refused(lie: str, box: Callable[[], Path], monk
             refused += 1
         except PastTheChecksError:
             assert lie == "a vocabulary of another size"  # the measured process opens the bundle, and is refused
-    if lie not in OPENED_ONLY and lie != "deep nesting":
+    if lie not in OPENED_ONLY:
         assert refused == len(READERS)
-    if lie != "deep nesting":  # nobody reads the lineage: to open it is as good as to refuse it
-        with pytest.raises(UserError):
-            open_bundle(bundle)
+    with pytest.raises(UserError):
+        open_bundle(bundle)
 
 
 def past(*_: object) -> None:
@@ -348,7 +341,7 @@ def cheap_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_lie_at_random_is_harmless_or_refused(box: Callable[[], Path], cheap_checks: None) -> None:
-    refused = [read_or_refuse(number, box) for number in range(20)]
+    refused = [read_or_refuse(number, box) for number in range(8)]
     assert any(refused)
 
 
