@@ -319,7 +319,7 @@ def test_what_is_no_request_is_refused_in_a_sentence(server: Server, expected: d
         (good._replace(count=-1), "`COUNT` is -1, and it must be 0 to 1,000; ask for 1 or more."),
         (
             good._replace(typed="x" * 16_001),
-            "a text of `TYPED` has 16,001 bytes, and it must be at most 16,000; send its end.",
+            "a text of `TYPED` has 16,001 bytes, and it must be at most 16,000; send less of it.",
         ),
         (
             good._replace(session=("a",) * 1_001),

@@ -37,7 +37,7 @@ def suggest(
         given["DEADLINE_MS"] = ([[deadline_ms]], np.float32, "FP32")
     inputs = []
     for name, (values, dtype, element) in given.items():
-        array = np.array(values, dtype=dtype)
+        array: Any = np.array(values, dtype=dtype)
         inputs.append(http.InferInput(name, list(array.shape), element))
         inputs[-1].set_data_from_numpy(array)
     answer = client.infer(MODEL, inputs)

@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
     session: list[str]
     typed: str
-    count: int
+    wanted: int
     deadline_ms: float | None
 
 
@@ -73,7 +73,7 @@ class TritonPythonModel:
         """Answers one row; its deadline counts from when the batch came."""
         session = self._sessions.open(row.session)
         left = None if row.deadline_ms is None else row.deadline_ms - (time.monotonic() - began) * 1000
-        return session.suggest(row.typed, row.count, deadline_ms=left)
+        return session.suggest(row.typed, row.wanted, deadline_ms=left)
 
 
 def rows(request: Any) -> list[Row]:
@@ -90,7 +90,7 @@ def rows(request: Any) -> list[Row]:
         Row(
             session=[] if sessions is None else _session(sessions[number]),
             typed=_text("TYPED", typed[number, 0]),
-            count=DEFAULT_COUNT if counts is None else _count(int(counts[number, 0])),
+            wanted=DEFAULT_COUNT if counts is None else _count(int(counts[number, 0])),
             deadline_ms=None if deadlines is None else _deadline(float(deadlines[number, 0])),
         )
         for number in range(len(typed))
@@ -130,7 +130,7 @@ def _session(raws: Sequence[bytes]) -> list[str]:
 
 def _text(name: str, raw: bytes) -> str:
     if len(raw) > LONGEST_BYTES:
-        raise _refused(f"a text of `{name}` has {len(raw):,} bytes", f"at most {LONGEST_BYTES:,}", "send its end")
+        raise _refused(f"a text of `{name}` has {len(raw):,} bytes", f"at most {LONGEST_BYTES:,}", "send less of it")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
