@@ -1,4 +1,4 @@
-"""The commands that make and check bundles: `quantize`, `verify`, `export mobile`."""
+"""The commands that make and check bundles: `quantize`, `verify`, `export mobile`, `export triton`."""
 
 from __future__ import annotations
 
@@ -164,4 +164,28 @@ def mobile(
             " --enable_reduced_operator_type_support"
         )
     document = {"bundle": str(output), "bytes": total, "signed": sign is not None, "ort_format": ort_format}
+    emit(document, as_json=as_json, words=words)
+
+
+@app.command("triton")
+def triton(
+    source: Annotated[
+        Path, typer.Argument(metavar="ENGINES|BUNDLE", help="A bundle, to be served on CPUs.", show_default=False)
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="REPOSITORY", help="The new model repository.")],
+    model_name: Annotated[
+        str, typer.Option("--model-name", metavar="NAME", help="What clients call the model.")
+    ] = "suggest",
+    instances: Annotated[int, typer.Option(help="Processes that answer, each on one core.", min=1)] = 1,
+    force: ForceFlag = False,
+    as_json: JsonFlag = False,
+    verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
+) -> None:
+    """Write a model repository for Triton: the bundle behind its Python backend, and a client to copy from."""
+    from export.triton.repository import export_triton
+
+    manifest = export_triton(source, output, model_name=model_name, instances=instances, force=force)
+    total = sum(entry["bytes"] for entry in manifest["files"].values())
+    document = {"repository": str(output), "bytes": total, "model_name": model_name, "instances": instances}
+    words = f"{output}: {total / 1e6:.2f} MB; serve it with tritonserver --model-repository {output}"
     emit(document, as_json=as_json, words=words)

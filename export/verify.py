@@ -54,6 +54,17 @@ def verify_bundle(path: Path, *, key: Path | None = None) -> list[Check]:
                 code="bad-manifest",
                 hint="make the bundle again",
             )
+    try:
+        return _checks(bundle)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise UserError(
+            f"what the manifest or the golden vectors of `{path}` say cannot be checked ({error!r})",
+            code="bad-manifest",
+            hint="make the bundle again",
+        ) from error
+
+
+def _checks(bundle: Bundle) -> list[Check]:
     checks = [Check("manifest and sha256 of every file", True, f"{len(bundle.manifest['files'])} files", "all equal")]
     checks.append(_check_version())
     opened = _check_contract(bundle)

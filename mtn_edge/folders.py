@@ -1,4 +1,4 @@
-"""Datasets, checkpoints and bundles on disk: folders that appear whole or not at all, and know when they were hurt.
+"""Datasets, checkpoints, bundles, repositories: folders that appear whole or not at all, and know when they were hurt.
 
 Each holds a `manifest.json` with its kind, its format version, and size and sha256 of every other file. The
 manifest ends with a digest of its own bytes (computed with the digest's place filled with zeros).
@@ -9,17 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePath
+from typing import Any, Literal, cast
 
 from mtn_edge import __version__
 from mtn_edge.errors import UserError
 
-Kind = Literal["dataset", "checkpoint", "bundle"]
+Kind = Literal["dataset", "checkpoint", "bundle", "repository"]
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
@@ -106,9 +107,9 @@ def publish(work: Path, path: Path, *, force: bool) -> None:
 def write_manifest(folder: Path, kind: Kind, content: dict[str, Any]) -> None:
     """Writes `manifest.json`: `content`, the kind and versions, and size and sha256 of every file in `folder`."""
     files = {
-        file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256_file(file)}
+        name: {"bytes": file.stat().st_size, "sha256": sha256_file(file)}
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name not in (MANIFEST, SIGNATURE)
+        if file.is_file() and (name := file.relative_to(folder).as_posix()) not in (MANIFEST, SIGNATURE)
     }
     document = {
         "kind": kind,
@@ -147,23 +148,9 @@ def read_manifest(folder: Path, kind: Kind | None = None) -> dict[str, Any]:
             code="no-manifest",
             hint="name another folder or make it again",
         )
-    if file.stat().st_size > _MAX_MANIFEST_BYTES:
-        raise _damaged(file)
-    raw = file.read_bytes()
-    try:
-        manifest = json.loads(raw)
-        digest = manifest["manifest_sha256"]
-        if not isinstance(digest, str) or len(digest) != 64:
-            raise _damaged(file)
-        version = manifest["format_version"]
-        found = manifest["kind"]
-        if not all(isinstance(entry["bytes"], int) for entry in manifest["files"].values()):
-            raise _damaged(file)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged(file) from error
-    if hashlib.sha256(raw.replace(digest.encode(), _ZEROS.encode())).hexdigest() != digest:
-        raise _damaged(file)
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    manifest = _parse(file)
+    version, found = manifest["format_version"], manifest["kind"]
+    if version > FORMAT_VERSION:
         raise UserError(
             f"`{folder}` has format version {version}, newer than {FORMAT_VERSION}, the newest that is read here",
             code="newer-version",
@@ -171,8 +158,40 @@ def read_manifest(folder: Path, kind: Kind | None = None) -> dict[str, Any]:
         )
     if kind is not None and found != kind:
         raise UserError(f"`{folder}` is a {found}, not a {kind}", code="wrong-kind", hint=_HINTS[kind])
-    assert isinstance(manifest, dict)
     return manifest
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    """Reads a manifest in which everything that other code relies on is of its type.
+
+    Raises:
+        UserError: it is no manifest, or not as it was written.
+    """
+    try:
+        if file.is_symlink() or file.stat().st_size > _MAX_MANIFEST_BYTES:
+            raise _damaged(file)
+        raw = file.read_bytes()
+        manifest = json.loads(raw)
+        json.dumps(manifest, ensure_ascii=False, allow_nan=False).encode()  # lone surrogates and NaN are in none
+        digest = manifest["manifest_sha256"]
+        sound = (
+            isinstance(manifest, dict)
+            and _is_digest(digest)
+            and type(manifest["format_version"]) is int
+            and isinstance(manifest["kind"], str)
+            and isinstance(manifest["mtn_edge_version"], str)
+            and all(type(entry["bytes"]) is int and _is_digest(entry["sha256"]) for entry in manifest["files"].values())
+            and hashlib.sha256(raw.replace(digest.encode(), _ZEROS.encode())).hexdigest() == digest
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(file) from error
+    if not sound:
+        raise _damaged(file)
+    return cast("dict[str, Any]", manifest)
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:
@@ -182,11 +201,26 @@ def check_files(folder: Path, manifest: dict[str, Any]) -> None:
         UserError: a file is missing, cut, changed or a link that leaves the folder; the sentence names it.
     """
     for name, entry in manifest["files"].items():
+        parts = PurePath(name).parts
         file = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts or file.is_symlink():
+        try:
+            whole = (
+                not PurePath(name).is_absolute()
+                and ".." not in parts
+                and not _crosses_link(folder, parts)
+                and file.is_file()
+                and file.stat().st_size == entry["bytes"]
+                and sha256_file(file) == entry["sha256"]
+            )
+        except OSError as error:  # a name that is too long, a file that may not be read
+            raise _damaged(file) from error
+        if not whole:
             raise _damaged(file)
-        if not file.is_file() or file.stat().st_size != entry["bytes"] or sha256_file(file) != entry["sha256"]:
-            raise _damaged(file)
+
+
+def _crosses_link(folder: Path, parts: Sequence[str]) -> bool:
+    """Whether the way from `folder` to a file in it, or the file itself, is a link."""
+    return any(folder.joinpath(*parts[: depth + 1]).is_symlink() for depth in range(len(parts)))
 
 
 def sha256_file(path: Path) -> str:
@@ -199,6 +233,7 @@ _HINTS: dict[Kind, str] = {
     "dataset": "make one with `mtn-edge data prepare`",
     "checkpoint": "make one with `mtn-edge train`",
     "bundle": "make one with `mtn-edge quantize`",
+    "repository": "make one with `mtn-edge export triton`",
 }
 
 
@@ -222,5 +257,14 @@ def _strangers(path: Path) -> list[str]:
     return sorted(
         name
         for entry in path.rglob("*")
-        if (entry.is_symlink() or not entry.is_dir()) and (name := entry.relative_to(path).as_posix()) not in ours
+        if (entry.is_symlink() or not entry.is_dir())
+        and (name := entry.relative_to(path).as_posix()) not in ours
+        and _source_of(entry.relative_to(path)) not in ours
     )
+
+
+def _source_of(file: PurePath) -> str:
+    """The module that Python compiled into `file`; for any other file its own name."""
+    if file.parent.name != "__pycache__" or file.suffix != ".pyc":
+        return file.as_posix()
+    return (file.parent.parent / f"{file.name.split('.')[0]}.py").as_posix()

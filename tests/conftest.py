@@ -1,6 +1,11 @@
 """One small dataset, checkpoint and bundle, made by the product's own code, once for all tests that want them."""
 
 import random
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,3 +86,34 @@ def tiny_bundle(tiny_dataset: Path, tiny_checkpoint: Path) -> Path:
     path = tiny_dataset.parent / "bundle"
     write_bundle(tiny_checkpoint, path, precision="int8", dataset=tiny_dataset, force=False, seed=1)
     return path
+
+
+@pytest.fixture(scope="session")
+def make_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes environments with this source tree, its base install, and some packages as they are asked for."""
+    import mtn_edge
+
+    tree = Path(mtn_edge.__file__).parents[1]
+    base = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    uv = Path(sys.executable).with_name("uv")
+
+    def name(requirement: str) -> str:
+        return re.split(r"[\[<>=]", requirement)[0]
+
+    def make(*requirements: str) -> Path:
+        """Returns the interpreter of a new environment."""
+        folder = tmp_path_factory.mktemp("environment") / "env"
+        asked = {name(requirement) for requirement in requirements}
+        wanted = [*requirements, *(each for each in base if name(each) not in asked)]
+        python = folder / "bin" / "python"
+        install = [uv, "pip", "install", "--quiet", "--python", python, *wanted]
+        try:
+            for command in ([uv, "venv", "--quiet", "--python", sys.executable, folder], install):
+                subprocess.run(command, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no environment with {', '.join(requirements)}: {getattr(error, 'stderr', '') or error}")
+        packages = next(folder.glob("lib/python*/site-packages"))
+        (packages / "source_tree.pth").write_text(f"{tree}\n")
+        return python
+
+    return make

@@ -32,7 +32,9 @@ def open_suggester(path: Path, *, threads: int = 1, blocklist: Path | None = Non
             raise UserError(
                 f"`{path}` is a {kind}, not a bundle or checkpoint",
                 code="wrong-kind",
-                hint="make a checkpoint of it with `mtn-edge train`, then a bundle with `mtn-edge quantize`",
+                hint="make a checkpoint of it with `mtn-edge train`, then a bundle with `mtn-edge quantize`"
+                if kind == "dataset"
+                else "name one of these",
             )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from mtn_edge.errors import UserError
 
 KEY_PRESSES = 2000
 """Key presses measured at most, about: sessions are drawn whole until there are as many."""
@@ -38,10 +41,21 @@ def draw_sessions(sessions: Sequence[list[str]], *, seed: int, key_presses: int 
 
 
 def golden_sessions(bundle: Path) -> list[list[str]]:
-    """The sessions of a bundle's golden vectors, each with the query it expects most as the one being typed."""
-    document = json.loads((bundle / "golden.json").read_text(encoding="utf-8"))
-    vectors = document["vectors"]
-    return [[*each["session"], each["suggestions"][0]["text"]] for each in vectors if each["suggestions"]]
+    """The sessions of a bundle's golden vectors, each with the query it expects most as the one being typed.
+
+    Raises:
+        UserError: the bundle holds no golden vectors.
+    """
+    file = bundle / "golden.json"
+    try:
+        vectors = json.loads(file.read_bytes())["vectors"]
+        sessions = [[*each["session"], each["suggestions"][0]["text"]] for each in vectors if each["suggestions"]]
+        "".join(itertools.chain(*sessions)).encode()  # texts, all of them
+    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise UserError(
+            f"`{file}` does not hold golden vectors ({error!r})", code="bad-golden", hint="give `--data`"
+        ) from error
+    return sessions
 
 
 def presses(sessions: Sequence[Sequence[str]]) -> Iterator[Press]:

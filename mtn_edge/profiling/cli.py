@@ -32,17 +32,17 @@ def profile(
     verbose: VerboseFlag = False,  # noqa: ARG001 (the entry point reads it)
 ) -> None:
     """Measure what bundles cost: bytes, loading, memory, encoding a query, suggestions at every key press."""
-    from mtn_edge.folders import read_manifest
     from mtn_edge.names import distinct_names
     from mtn_edge.profiling.cases import draw_sessions, golden_sessions
     from mtn_edge.profiling.report import about, words, write_report
+    from mtn_edge.runtime.bundle import Bundle
 
     if report is not None:
         from mtn_edge.pages.page import prepare_page
 
         prepare_page(report, force=force)
     for bundle in bundles:
-        read_manifest(bundle, "bundle")
+        Bundle.open(bundle)  # before any file of it is read
     held_out = None
     if data is not None:
         if importlib.util.find_spec("pyarrow") is None:

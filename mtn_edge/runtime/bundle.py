@@ -17,6 +17,7 @@ from mtn_edge.runtime.signature import check_signature, load_public_key
 GRAPHS = ("encode", "suggest")
 NEEDED = ("tokenizer.json", completions.FILE, FOLLOWERS, "blocklist.txt")
 """What every bundle must hold to be run, beside its graphs."""
+_LARGEST_SIZE = 1 << 20
 _SIZES = ("vocab_size", "d_model", "heads", "session_layers", "decoder_layers", "max_tokens", "max_queries")
 
 
@@ -86,7 +87,7 @@ def _is_model(section: Any) -> bool:
     if not isinstance(section, dict):
         return False
     sizes = [section.get(name) for name in _SIZES]
-    if not all(isinstance(size, int) and size >= 1 for size in sizes):
+    if not all(isinstance(size, int) and 1 <= size <= _LARGEST_SIZE for size in sizes):
         return False
     fits = section["d_model"] % section["heads"] == 0 and section["max_queries"] >= 2
-    return fits and section.get("memory") in ("all", "last")
+    return fits and section.get("memory") in ("all", "last") and section.get("levels") in (2, 3)

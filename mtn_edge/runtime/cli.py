@@ -80,11 +80,14 @@ def suggest(
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A dataset, checkpoint or bundle.", show_default=False)],
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="A dataset, checkpoint, bundle or model repository.", show_default=False),
+    ],
     as_json: JsonFlag = False,
     verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
 ) -> None:
-    """Say what a dataset, checkpoint or bundle is: sizes, lineage, precision, vocabulary, files."""
+    """Say what a dataset, checkpoint, bundle or model repository is: sizes, lineage, precision, vocabulary, files."""
     from mtn_edge.runtime import inspection
 
     document = inspection.inspect_folder(path)

@@ -126,7 +126,14 @@ class OnnxEngine:
         self._nothing = _nothing(entry for graph in graphs for entry in graph.get_inputs())
         self._no_memory = {name: self._nothing[name] for name in self._remembers}
         self._no_states = np.full((1, self.vocab_size), FORBIDDEN, dtype=np.uint8)
-        self._start = self.append([BOS], self._nothing)
+        try:
+            self._start = self.append([BOS], self._nothing)
+        except Exception as error:  # the library has no common exception for inputs that do not fit
+            raise UserError(
+                f"the graphs in `{folder}` do not fit the manifest's section `model` ({error!r})",
+                code="bad-graph",
+                hint="make the bundle again",
+            ) from error
 
     def start(self) -> SessionState:
         """See `Engine.start`: computed once, when the engine is made."""

@@ -1,4 +1,4 @@
-"""What a dataset, checkpoint or bundle says about itself."""
+"""What a dataset, checkpoint, bundle or model repository says about itself."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ def inspect_folder(path: Path) -> dict[str, Any]:
     """
     manifest = read_manifest(path)
     check_files(path, manifest)
-    spelt = Tokenizer.load(path / "tokenizer.json").token_bytes
     return {
         "path": str(path),
         **manifest,
         "bytes": sum(entry["bytes"] for entry in manifest["files"].values()) + (path / MANIFEST).stat().st_size,
-        "vocabulary": {"tokens": len(spelt), "longest_token_bytes": max(map(len, spelt))},
+        **({} if manifest["kind"] == "repository" else {"vocabulary": _vocabulary(path / "tokenizer.json")}),
     }
+
+
+def _vocabulary(file: Path) -> dict[str, int]:
+    spelt = Tokenizer.load(file).token_bytes
+    return {"tokens": len(spelt), "longest_token_bytes": max(map(len, spelt))}
 
 
 def words(document: dict[str, Any]) -> str:

@@ -164,9 +164,16 @@ class Suggester:
             bundle.check_unchanged()
             return make()
 
-        own = Blocklist.load(path / "blocklist.txt")
+        own, tokenizer = Blocklist.load(path / "blocklist.txt"), Tokenizer.load(path / "tokenizer.json")
+        if len(tokenizer) != bundle.model["vocab_size"]:
+            raise UserError(
+                f"the tokenizer of `{path}` has {len(tokenizer):,} tokens, and its graphs know"
+                f" {bundle.model['vocab_size']:,}",
+                code="bad-tokenizer",
+                hint="make the bundle again",
+            )
         opened = cls(
-            tokenizer=Tokenizer.load(path / "tokenizer.json"),
+            tokenizer=tokenizer,
             completions=Completions.load(path / FILE),
             followers=Completions.load(path / FOLLOWERS),
             blocklist=own if blocklist is None else WatchedBlocklist(blocklist, own),
@@ -336,6 +343,14 @@ class Session:
                 state = engine.append(tokenizer.encode(_end_of(text))[-engine.max_tokens :], state)
             # Only now: a fault on the way leaves the session as it was.
             self._queries, self._state, self._first = queries, state, first
+
+    def fork(self) -> Session:
+        """Another session that stands where this one does, and goes its own way from here; nothing is encoded again."""
+        other = Session(self._suggester)
+        with self._appending:
+            other._queries, other._state, other._first = self._queries, self._state, self._first
+            other._opening = self._opening
+        return other
 
     def begin(self) -> None:
         """Ends the session and begins a new one of the same user, who was away for a while.

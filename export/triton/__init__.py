@@ -1,0 +1,1 @@
+"""Triton model repositories: what a fleet of servers loads (docs/serving.md)."""
