@@ -79,7 +79,10 @@ class EncoderNetwork(nn.Module):
         model = self.model
         b, q, t, d = y.shape
         weight = model.projection.weight[:t]  # [T], or [T, d, d]
-        x = weight @ y if weight.dim() == 1 else y.reshape(b, q, t * d) @ weight.reshape(t * d, d)
+        if weight.dim() == 1:
+            x = (y * weight[:, None]).sum(dim=2)
+        else:
+            x = y.reshape(b, q, t * d) @ weight.reshape(t * d, d)
         x = x + model.session_positions.weight[:q]
         number = torch.arange(q, device=y.device)
         causal = bound(number[:, None] >= number, y.dtype)  # [Q, Q]
