@@ -24,7 +24,7 @@ from mtn_edge.models.mtn import MTN  # noqa: E402
 from mtn_edge.runtime.blocklist import Blocklist  # noqa: E402
 from mtn_edge.runtime.completions import Completions  # noqa: E402
 from mtn_edge.runtime.search import Decoding  # noqa: E402
-from mtn_edge.runtime.suggester import Suggester  # noqa: E402
+from mtn_edge.runtime.suggester import Mode, Suggester  # noqa: E402
 from mtn_edge.tokenizer import BOS, PAD, Tokenizer  # noqa: E402
 
 SIZES: dict[str, Any] = {"d_model": 32, "heads": 4, "ffn": 48, "max_tokens": 9, "max_queries": 5, "decoder_layers": 1}
@@ -36,6 +36,7 @@ KINDS: list[dict[str, Any]] = [
     {"memory_heads": 2, "layer_heads": (3, 2, 1), "layer_ffn": (40, 20, 7)},
 ]
 PREFIXES = ("", "ne", "new ", "new york ho", "new new new h")
+POPULAR = ("new york", "new york hotels", "new hotels", "naïve café", "york weather", "berlin hotels", "newer")
 BEAM, STEPS, MAX_BATCH = 4, 5, 7
 
 
@@ -80,30 +81,31 @@ def test_a_wrong_network_is_found_out(tokenizer: Tokenizer) -> None:
     sizes = Sizes.of(config, beam=BEAM, steps=STEPS, max_batch=MAX_BATCH)
     engine, cases = cases_of(model, sizes, tokenizer)
     with torch.no_grad():
-        model.session_positions.weight[1] += 0.3
+        model.session_positions.weight[1, 0] += 1
     assert not all(check.ok for check in agreement.check(engine, sizes, cases, "fp32", "networks"))
 
 
 def test_lists_are_those_of_the_product(tokenizer: Tokenizer) -> None:
     model, config = model_of({"decoder_layers": 2}, len(tokenizer))
-    sizes = Sizes.of(config, beam=8, steps=6, max_batch=1)
+    sizes = Sizes.of(config, beam=8, steps=10, max_batch=1)
     engines = (TorchEngine(model), build_networks(model, sizes).engine(sizes))
     ours, theirs = (
         Suggester(
             engine=engine,
             tokenizer=tokenizer,
-            completions=Completions([("new york", 3)]),
-            blocklist=Blocklist(),
-            decoding=Decoding(beam=8, max_steps=6),
+            completions=Completions([(text, 9 - place) for place, text in enumerate(POPULAR)]),
+            blocklist=Blocklist(["berlin"]),
+            decoding=Decoding(beam=8, max_steps=10),
         )
         for engine in engines
     )
-    rng, texts = random.Random(4), ("new york hotels", "berlin", "naïve café", "weather 東京", "")
+    rng, texts = random.Random(4), (*POPULAR, "berlin", "weather 東京", "")
     found = 0
-    for _ in range(12):
+    modes: tuple[Mode, ...] = ("generate", "grounded")
+    for mode in modes * 14:
         session = [text for text in rng.choices(texts, k=rng.randint(0, 7)) if text]
-        typed = rng.choice(texts)[: rng.randint(0, 9)]
-        lists = [suggester.session(session).suggest(typed, 8) for suggester in (ours, theirs)]
+        typed = rng.choice(texts)[: rng.randint(0, 5)]
+        lists = [suggester.session(session).suggest(typed, 8, mode=mode) for suggester in (ours, theirs)]
         assert [s.text for s in lists[0].suggestions] == [s.text for s in lists[1].suggestions]
         scores = [[s.score for s in result.suggestions] for result in lists]
         np.testing.assert_allclose(scores[0], scores[1], atol=1e-4)

@@ -144,8 +144,7 @@ class SearchNetwork(nn.Module):
         place = torch.arange(f, device=start_tokens.device)
         causal = bound(place[:, None] >= place, memory.state.dtype)  # [F, F]
         x = self._embed(windows, place, memory.state)
-        nothing = memory.keys[:, 0, :, :0]
-        states, nodes = self._decode(x, [(nothing, nothing)] * self.model.decoder_runs, causal, memory)
+        states, nodes = self._decode(x, None, causal, memory)
         tip = length[:, 0] - 1
         ends = at(windows, tip)[:, 1:]
         return _Settled(at(states, tip)[:, None], nodes, ends, length, bound(real, x.dtype)[:, None])
@@ -163,13 +162,14 @@ class SearchNetwork(nn.Module):
         return self.model.embedding(tokens) * math.sqrt(self.model.d_model)  # type: ignore[no-any-return]
 
     def _decode(
-        self, x: Tensor, nodes: list[KeysValues], hidden: Tensor, memory: _Memory
+        self, x: Tensor, nodes: list[KeysValues] | None, hidden: Tensor, memory: _Memory
     ) -> tuple[Tensor, list[KeysValues]]:
         """The decoder on [B, r, d].
 
         Args:
             x: what `_embed` gave.
-            nodes: keys and values [B, h, N, e] of what was decoded before, for each layer that is run.
+            nodes: keys and values [B, h, N, e] of what was decoded before, for each layer that is run; None for
+                nothing.
             hidden: broadcast to [B, h, r, N + r], added to the scores of self-attention.
             memory: of the sessions.
 
@@ -178,12 +178,13 @@ class SearchNetwork(nn.Module):
         """
         layers = [cast(DecoderLayer, layer) for layer in self.model.decoder_layers]
         grown: list[KeysValues] = []
-        for run, past in enumerate(nodes):
+        for run in range(self.model.decoder_runs):
             number = run % len(layers)
             layer = layers[number]
             attention = cast(SelfAttention, layer.attention)
-            query, key, value = queries_keys_values(attention, before(layer, layer.attention_norm, x))
-            keys, values = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
+            query, keys, values = queries_keys_values(attention, before(layer, layer.attention_norm, x))
+            if nodes is not None:
+                keys, values = (torch.cat(pair, dim=2) for pair in zip(nodes[run], (keys, values), strict=True))
             grown.append((keys, values))
             mixed = attention.out(join_heads(attend(query, keys, values, hidden)))
             x = add(x, mixed, layer.attention_norm, layer.norm)
