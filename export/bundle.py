@@ -376,7 +376,7 @@ def _privacy(work: _Work) -> int | None:
 
 
 def prefixes_of(tokenizer: Tokenizer) -> list[str]:
-    """Typed texts to compare with: nothing, a word of the vocabulary without its last letter, and the same after two finished words."""
+    """Typed texts to compare with: nothing, a word of the vocabulary without its last letter, that after two words."""
     for spelt in tokenizer.token_bytes[259:]:
         if len(spelt) > 2 and spelt.isalpha():
             word = spelt.decode()

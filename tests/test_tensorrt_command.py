@@ -13,7 +13,7 @@ from mtn_edge.errors import UserError
 
 pytest.importorskip("torch", reason="the engines' networks are PyTorch modules (extra [train])")
 
-from export.tensorrt import builders  # noqa: E402
+from export.tensorrt import builders
 
 FIND = importlib.util.find_spec
 

@@ -134,7 +134,9 @@ def test_half_precision_and_int8_stay_close(tokenizer: Tokenizer) -> None:
     assert {part.dtype for network in half for part in network.parameters()} == {torch.float16}
     all_hold(agreement.check(half.engine(sizes), sizes, cases, "fp16", "networks"))
     rounded = in_int8(networks, sizes, [case.press for case in cases])
-    assert not any(isinstance(layer, torch.nn.Linear) for layer in rounded.search.model.decoder_layers[0].attention.modules())
+    assert not any(
+        isinstance(layer, torch.nn.Linear) for layer in rounded.search.model.decoder_layers[0].attention.modules()
+    )
     assert sum(isinstance(layer, QuantizedLinear) for layer in rounded.encoder.modules()) >= 8
     all_hold(agreement.check(rounded.engine(sizes), sizes, cases, "int8", "networks"))
     assert not any(isinstance(layer, QuantizedLinear) for network in networks for layer in network.modules())
@@ -172,7 +174,11 @@ def test_what_does_not_fit_is_refused(tokenizer: Tokenizer) -> None:
         ({}, {"beam": 65}, r"`--beam` is 65, and it must be 1 to 64"),
         ({}, {"steps": 11}, r"`--steps` is 11, and it must be 1 to 10"),
         ({}, {"max_batch": 0}, r"`--max-batch` is 0, and it must be 1 to 1024"),
-        ({"mixer": "ssru"}, {}, r"`model.mixer` of the checkpoint is ssru, and TensorRT engines are built for attention"),
+        (
+            {"mixer": "ssru"},
+            {},
+            r"`model.mixer` of the checkpoint is ssru, and TensorRT engines are built for attention",
+        ),
         ({"fusion": "all"}, {}, r"`model.fusion` of the checkpoint is all"),
         ({"levels": 3}, {}, r"`model.levels` of the checkpoint is 3"),
         ({"arch": "hred"}, {}, r"`model.arch` of the checkpoint is hred"),

@@ -1,1 +1,1 @@
-"""Engines for GPU servers: an encoder and a search with fixed shapes, by TensorRT or TensorRT for RTX (docs/tensorrt.md)."""
+"""Engines for GPU servers: an encoder and a whole search, by TensorRT or TensorRT for RTX (docs/tensorrt.md)."""

@@ -33,7 +33,12 @@ class Case(NamedTuple):
 
 
 def record(
-    reference: Engine, engine: BatchEngine, sizes: Sizes, constraint: PrefixConstraint, prefixes: Sequence[str], seed: int
+    reference: Engine,
+    engine: BatchEngine,
+    sizes: Sizes,
+    constraint: PrefixConstraint,
+    prefixes: Sequence[str],
+    seed: int,
 ) -> list[Case]:
     """Searches with `reference` for every session length, typed text and floor.
 
@@ -54,9 +59,7 @@ def record(
         session = random_session(reference, queries, seed + number)
         left = sizes.max_tokens + 2 - len(typed.start_tokens)
         steps = min(sizes.steps - number % 2, left) or 1
-        found = reference.search(
-            state_of(reference, session), typed, beam=sizes.beam, max_steps=steps, floor=floor
-        )
+        found = reference.search(state_of(reference, session), typed, beam=sizes.beam, max_steps=steps, floor=floor)
         cases.append(Case(KeyPress(state_of(engine, session)["session_queries"], typed, steps, floor), found))
     return cases
 

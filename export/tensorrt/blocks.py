@@ -13,7 +13,15 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mtn_edge.models.layers import CrossAttention, DecoderLayer, EncoderLayer, SelfAttention, add, join_heads, split_heads
+from mtn_edge.models.layers import (
+    CrossAttention,
+    DecoderLayer,
+    EncoderLayer,
+    SelfAttention,
+    add,
+    join_heads,
+    split_heads,
+)
 
 HIDDEN = -3e4
 """Added to the attention score of what may not be seen: e to this power is 0 in float32 and in float16."""

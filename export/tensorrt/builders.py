@@ -43,14 +43,12 @@ class Builder:
         library = importlib.import_module(self.runtime)
         return {"name": self.name, "version": self.module.__version__, "runtime": library.__version__, "gpu": gpu}
 
-    def build(
-        self, lowered: Lowered, sizes: Sizes, onnx: Path, cache: Path, precision: Precision, out: Path
-    ) -> None:
+    def build(self, lowered: Lowered, sizes: Sizes, onnx: Path, cache: Path, precision: Precision, out: Path) -> None:
         """Builds an engine.
 
         Args:
             lowered: the network.
-            sizes: its profile.
+            sizes: what it was made for.
             onnx: the same network.
             cache: file of timings, read and written (not by TensorRT for RTX).
             precision: of the network.
@@ -63,7 +61,7 @@ class Builder:
         if self.name == "torch-tensorrt":
             out.write_bytes(_from_program(self.module, lowered, sizes, cache, exact=exact))
         else:
-            out.write_bytes(_from_onnx(self, lowered, sizes, onnx, cache, exact=exact))
+            out.write_bytes(_from_onnx(self, lowered, onnx, cache, exact=exact))
 
 
 def find_builder(asked: BuilderName | None, precision: Precision) -> Builder:
@@ -103,10 +101,14 @@ def _from_program(torch_tensorrt: Any, lowered: Lowered, sizes: Sizes, cache: Pa
     network = lowered.network.cuda()
     try:
         program = exported(lowered._replace(network=network), sizes, device="cuda")
-        dtypes = {argument.name: argument.meta["val"].dtype for argument in program.graph.nodes if argument.op == "placeholder"}
+        dtypes = {
+            argument.name: argument.meta["val"].dtype
+            for argument in program.graph.nodes
+            if argument.op == "placeholder"
+        }
         inputs = [
             torch_tensorrt.Input(min_shape=least, opt_shape=usual, max_shape=most, dtype=dtypes[name], name=name)
-            for name, (least, usual, most) in sizes.profile(lowered.ports).items()
+            for name, (least, usual, most) in lowered.profile.items()
         ]
         engine: bytes = torch_tensorrt.dynamo.convert_exported_program_to_serialized_trt_engine(
             program,
@@ -125,7 +127,7 @@ def _from_program(torch_tensorrt: Any, lowered: Lowered, sizes: Sizes, cache: Pa
         network.cpu()
 
 
-def _from_onnx(builder: Builder, lowered: Lowered, sizes: Sizes, onnx: Path, cache: Path, *, exact: bool) -> bytes:
+def _from_onnx(builder: Builder, lowered: Lowered, onnx: Path, cache: Path, *, exact: bool) -> bytes:
     trt = builder.module
     logger = trt.Logger(trt.Logger.ERROR)
     maker = trt.Builder(logger)
@@ -137,7 +139,7 @@ def _from_onnx(builder: Builder, lowered: Lowered, sizes: Sizes, onnx: Path, cac
     if exact:
         config.clear_flag(trt.BuilderFlag.TF32)
     profile = maker.create_optimization_profile()
-    for name, (least, usual, most) in sizes.profile(lowered.ports).items():
+    for name, (least, usual, most) in lowered.profile.items():
         profile.set_shape(name, least, usual, most)
     config.add_optimization_profile(profile)
     keeps_times = builder.name == "tensorrt"

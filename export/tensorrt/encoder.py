@@ -3,8 +3,8 @@
 It is `MTN._refine` for decoding. Sessions come with each request, so that a server keeps none: a session is some
 queries of some tokens, and encoding it anew costs a GPU less than keeping it would cost a server.
 
-Shapes: B sessions, Q queries of the longest one with its start query, T token positions of a query, M = Q T (or T, where the
-decoder reads the last query alone), L decoder layers with weights of their own, d width, h heads of the
+Shapes: B sessions, Q queries of the longest one with its start query, T token positions of a query, M = Q T (or T,
+where the decoder reads the last query alone), L decoder layers with weights of their own, d width, h heads of the
 cross-attention, e width of a head.
 """
 
@@ -79,10 +79,8 @@ class EncoderNetwork(nn.Module):
         model = self.model
         b, q, t, d = y.shape
         weight = model.projection.weight[:t]  # [T], or [T, d, d]
-        if weight.dim() == 1:
-            x = (y * weight[:, None]).sum(dim=2)
-        else:
-            x = y.reshape(b, q, t * d) @ weight.reshape(t * d, d)
+        is_vector = weight.dim() == 1
+        x = (y * weight[:, None]).sum(dim=2) if is_vector else y.reshape(b, q, t * d) @ weight.reshape(t * d, d)
         x = x + model.session_positions.weight[:q]
         number = torch.arange(q, device=y.device)
         causal = bound(number[:, None] >= number, y.dtype)  # [Q, Q]
@@ -104,4 +102,3 @@ class EncoderNetwork(nn.Module):
         layers = cast(Iterable[DecoderLayer], self.model.decoder_layers)
         pairs = [layer.cross_attention.keys_values(refined) for layer in layers]
         return torch.stack([keys for keys, _ in pairs], dim=1), torch.stack([values for _, values in pairs], dim=1)
-

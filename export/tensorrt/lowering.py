@@ -1,4 +1,4 @@
-"""From a network to an exported program, and from there to ONNX, with the batch and what grows with a request left open."""
+"""From a network to an exported program and to ONNX, with the batch and all that grows with a request left open."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def check_onnx(path: Path, lowered: Lowered) -> list[str]:
 
     graph = onnx.load(str(path)).graph
     found = {entry.name: _sides(entry) for entry in graph.input}
-    wanted = {name: [side if isinstance(side, int) else None for side in port.shape] for name, port in lowered.ports.items()}
+    wanted = {
+        name: [side if isinstance(side, int) else None for side in port.shape] for name, port in lowered.ports.items()
+    }
     wrong = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
     outputs: Sequence[str] = [entry.name for entry in graph.output]
     return wrong + sorted(set(outputs) ^ set(lowered.outputs))

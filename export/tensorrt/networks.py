@@ -24,7 +24,7 @@ from export.tensorrt import encoder, search
 from export.tensorrt.batch import Arrays, BatchEngine, KeyPress
 from export.tensorrt.encoder import EncoderNetwork
 from export.tensorrt.search import SearchNetwork
-from export.tensorrt.sizes import Port, Sizes
+from export.tensorrt.sizes import Port, Profile, Sizes
 from mtn_edge.models.mtn import MTN
 from quantize.int8 import LEVELS, SMALLEST_SCALE, quantize_weight
 from quantize.static import Observer, least_squares
@@ -53,6 +53,7 @@ class Lowered(NamedTuple):
     network: nn.Module
     ports: dict[str, Port]
     outputs: tuple[str, ...]
+    profile: Profile
 
 
 def build_networks(model: MTN, sizes: Sizes) -> Networks:
@@ -63,8 +64,8 @@ def build_networks(model: MTN, sizes: Sizes) -> Networks:
 def lowered(networks: Networks, sizes: Sizes) -> list[Lowered]:
     """Both networks, ready to be exported."""
     return [
-        Lowered("encoder", networks.encoder, sizes.encoder, encoder.OUTPUTS),
-        Lowered("search", networks.search, sizes.search, search.OUTPUTS),
+        Lowered("encoder", networks.encoder, sizes.encoder, encoder.OUTPUTS, sizes.profile(sizes.encoder)),
+        Lowered("search", networks.search, sizes.search, search.OUTPUTS, sizes.profile(sizes.search)),
     ]
 
 
@@ -109,7 +110,7 @@ class QuantizedLinear(nn.Module):
 
     def __init__(self, name: str, linear: nn.Linear, scale: float) -> None:
         super().__init__()
-        import torch.ao.quantization.fx._decomposed  # noqa: F401 (registers the operators)
+        import torch.ao.quantization.fx._decomposed  # registers the operators
 
         weight = quantize_weight(name, np.ascontiguousarray(linear.weight.detach().numpy().T))
         self.scale = scale

@@ -37,6 +37,7 @@ class OnnxNetwork:
         self._outputs = [entry.name for entry in self._session.get_outputs()]
 
     def __call__(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs a batch."""
         made = self._session.run(self._outputs, {name: feeds[name] for name in self._inputs})
         return dict(zip(self._outputs, made, strict=True))
 
@@ -70,6 +71,11 @@ class TensorRTNetwork:
         }
 
     def __call__(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs a batch.
+
+        Raises:
+            RuntimeError: an input lies outside the engine's profile.
+        """
         import torch
 
         given = {name: torch.as_tensor(feeds[name]).cuda(non_blocking=True).contiguous() for name in self._inputs}

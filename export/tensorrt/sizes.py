@@ -6,7 +6,7 @@ A request beyond the greatest lengths cannot be run; TensorRT optimizes for the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mtn_edge.config import ModelConfig
 from mtn_edge.decoding.prefix_constraint import MOST_STATES, STATES
@@ -27,6 +27,10 @@ class Axis(NamedTuple):
 
 Shape = tuple[int | str, ...]
 """Of an input; a text names a dynamic axis."""
+
+
+Profile = dict[str, list[list[int]]]
+"""Each input's least, usual and greatest shape."""
 
 
 class Port(NamedTuple):
@@ -96,7 +100,9 @@ class Sizes:
         return {
             "batch": Axis(1, max(1, self.max_batch // 4), self.max_batch),
             "queries": Axis(1, usual, self.max_queries + 1),
-            "memory": Axis(self.max_tokens, usual * slots or self.max_tokens, (self.max_queries + 1) * slots or self.max_tokens),
+            "memory": Axis(
+                self.max_tokens, usual * slots or self.max_tokens, (self.max_queries + 1) * slots or self.max_tokens
+            ),
             "settled": Axis(1, min(USUAL_SETTLED, self.max_tokens), self.max_tokens + 1),
             "states": Axis(1, STATES + 1 + USUAL_LETTERS, MOST_STATES),
         }
@@ -123,13 +129,11 @@ class Sizes:
             "floor": Port(("batch",), "float32"),
         }
 
-    def profile(self, ports: dict[str, Port]) -> dict[str, Any]:
+    def profile(self, ports: dict[str, Port]) -> Profile:
         """Each input's least, usual and greatest shape."""
         axes = self.axes
         return {
-            name: [
-                [axes[side][edge] if isinstance(side, str) else side for side in port.shape] for edge in range(3)
-            ]
+            name: [[axes[side][edge] if isinstance(side, str) else side for side in port.shape] for edge in range(3)]
             for name, port in ports.items()
         }
 
