@@ -1,4 +1,4 @@
-"""Datasets, checkpoints, bundles and engines on disk: folders that appear whole or not at all, and know their hurts.
+"""Datasets, checkpoints, bundles, engines on disk: folders that appear whole or not at all, and notice when hurt.
 
 Each holds a `manifest.json` with its kind, its format version, and size and sha256 of every other file. The
 manifest ends with a digest of its own bytes (computed with the digest's place filled with zeros).

@@ -129,7 +129,7 @@ class Lowering:
         self._sizes, self._precision = sizes, precision
         exact = build_networks(cast("MTN", checkpoint.model), sizes)
         engine = exact.engine(sizes)
-        suggester = _suggester(checkpoint, engine, sizes)
+        suggester = suggester_of(checkpoint, engine, sizes)
         say("comparing the networks with PyTorch")
         prefixes = prefixes_of(checkpoint.tokenizer)
         constraint = suggester.search.constraint
@@ -175,10 +175,10 @@ def _in_precision(
     else:
         say("no --data: observing ranges on sessions that the model writes itself")
         pairs = own_pairs(suggester, OWN_OBSERVED, seed)
-    return in_int8(networks, sizes, _presses(suggester, sizes, pairs))
+    return in_int8(networks, sizes, presses_of(suggester, sizes, pairs))
 
 
-def _presses(suggester: Suggester, sizes: Sizes, pairs: Sequence[Pair]) -> list[KeyPress]:
+def presses_of(suggester: Suggester, sizes: Sizes, pairs: Sequence[Pair]) -> list[KeyPress]:
     """The key presses that `pairs` stand for; those that the model cannot write are left out."""
     engine, tokenizer, presses = suggester.engine, suggester.tokenizer, []
     for pair in pairs:
@@ -193,7 +193,7 @@ def _presses(suggester: Suggester, sizes: Sizes, pairs: Sequence[Pair]) -> list[
     return presses
 
 
-def _suggester(checkpoint: Checkpoint, engine: BatchEngine, sizes: Sizes) -> Suggester:
+def suggester_of(checkpoint: Checkpoint, engine: BatchEngine, sizes: Sizes) -> Suggester:
     return Suggester(
         engine=engine,
         tokenizer=checkpoint.tokenizer,
@@ -213,6 +213,8 @@ def _write_lists(checkpoint: Checkpoint, data: Dataset | None, denied: Blocklist
 def _content(
     checkpoint: Checkpoint, sizes: Sizes, precision: Precision, data: Dataset | None, seed: int, checks: Sequence[Check]
 ) -> dict[str, Any]:
+    import onnxruntime
+
     return {
         "model": asdict(checkpoint.config.model),
         "decoding": asdict(Decoding(beam=sizes.beam, max_steps=sizes.steps)),
@@ -220,7 +222,8 @@ def _content(
         "sizes": asdict(sizes),
         "profiles": {"encoder": sizes.profile(sizes.encoder), "search": sizes.profile(sizes.search)},
         "opset": OPSET,
-        "versions": {name: version(name) for name in ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers")},
+        "versions": {name: version(name) for name in ("torch", "onnx", "onnxscript", "tokenizers")}
+        | {"onnxruntime": onnxruntime.__version__},  # its package has another name on a GPU
         "lineage": {
             "checkpoint": checkpoint.manifest["manifest_sha256"],
             "trained_on": checkpoint.manifest["lineage"]["dataset"],
