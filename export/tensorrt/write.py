@@ -194,6 +194,7 @@ def presses_of(suggester: Suggester, sizes: Sizes, pairs: Sequence[Pair]) -> lis
 
 
 def suggester_of(checkpoint: Checkpoint, engine: BatchEngine, sizes: Sizes) -> Suggester:
+    """The model without any list, on the networks."""
     return Suggester(
         engine=engine,
         tokenizer=checkpoint.tokenizer,
