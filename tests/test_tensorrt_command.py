@@ -72,6 +72,17 @@ def test_a_package_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch, tmp
         builders.find_builder("tensorrt", "fp32")
 
 
+def test_a_builder_that_cannot_be_loaded_makes_room_for_the_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "torch_tensorrt.py").write_text("raise ImportError('libcuda.so.1')", encoding="utf-8")
+    monkeypatch.setattr(importlib.util, "find_spec", only("torch_tensorrt", "tensorrt_rtx"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torch_tensorrt", raising=False)
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", types.ModuleType("tensorrt_rtx"))
+    assert builders.find_builder(None, "fp32").name == "tensorrt-rtx"
+
+
 def test_int8_is_not_for_torch_tensorrt() -> None:
     with pytest.raises(UserError, match=r"`--builder torch-tensorrt` was given with `--precision int8`"):
         builders.find_builder("torch-tensorrt", "int8")

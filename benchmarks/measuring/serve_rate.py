@@ -96,8 +96,7 @@ def systems(folder: Path, sizes: Sizes, manifest: dict[str, Any], device: str) -
         return {"ONNX Runtime cpu": onnx_engine(folder, sizes)}
     import onnxruntime
 
-    runtime = "tensorrt_rtx" if manifest["builder"]["name"] == "tensorrt-rtx" else "tensorrt"
-    found = {"TensorRT": tensorrt_engine(folder, sizes, runtime)}
+    found = {"TensorRT": tensorrt_engine(folder, sizes, manifest["builder"]["runtime"])}
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         found["ONNX Runtime cuda"] = onnx_engine(folder, sizes, providers=["CUDAExecutionProvider"])
     else:

@@ -34,14 +34,20 @@ class Builder:
 
     @property
     def runtime(self) -> str:
-        """The module that runs its engines."""
-        return "tensorrt" if self.name == "torch-tensorrt" else _MODULES[self.name]
+        """The module that runs its engines; Torch-TensorRT comes in two packages, one of them for RTX."""
+        if self.name == "torch-tensorrt":
+            return "tensorrt_rtx" if _is_installed("torch-tensorrt-rtx") else "tensorrt"
+        return _MODULES[self.name]
 
     def facts(self) -> dict[str, Any]:
         """For the manifest: versions, and the GPU that the engines are for."""
-        gpu = "any that TensorRT for RTX supports" if self.name == "tensorrt-rtx" else _gpu()
-        library = importlib.import_module(self.runtime)
-        return {"name": self.name, "version": self.module.__version__, "runtime": library.__version__, "gpu": gpu}
+        return {
+            "name": self.name,
+            "version": self.module.__version__,
+            "runtime": self.runtime,
+            "runtime_version": importlib.import_module(self.runtime).__version__,
+            "gpu": "any that TensorRT for RTX supports" if self.runtime == "tensorrt_rtx" else _gpu(),
+        }
 
     def build(self, lowered: Lowered, sizes: Sizes, onnx: Path, cache: Path, precision: Precision, out: Path) -> None:
         """Builds an engine.
@@ -65,10 +71,10 @@ class Builder:
 
 
 def find_builder(asked: BuilderName | None, precision: Precision) -> Builder:
-    """The builder that was asked for, or the first that is installed.
+    """The builder that was asked for, or the first that is installed and can be loaded.
 
     Raises:
-        UserError: it is not installed, cannot be loaded, or does not build that precision.
+        UserError: there is none, or it does not build that precision.
     """
     if asked == "torch-tensorrt" and precision == "int8":
         raise UserError(
@@ -78,9 +84,15 @@ def find_builder(asked: BuilderName | None, precision: Precision) -> Builder:
         )
     able = [name for name in get_args(BuilderName) if not (name == "torch-tensorrt" and precision == "int8")]
     names: list[BuilderName] = [asked] if asked is not None else able
+    faults: list[UserError] = []
     for name in names:
         if importlib.util.find_spec(_MODULES[name]) is not None:
-            return Builder(name, _load(name))
+            try:
+                return Builder(name, _load(name))
+            except UserError as fault:
+                faults.append(fault)
+    if faults:
+        raise faults[0]
     first = names[0]
     raise missing_extra(_MODULES[first], _EXTRAS[first], f"building TensorRT engines ({precision})")
 
@@ -160,6 +172,14 @@ def _refused(lowered: Lowered, builder: str, reason: str) -> GateError:
         code="engine-refused",
         hint="nothing was written; see docs/tensorrt.md for the versions that go together",
     )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _gpu() -> str:
