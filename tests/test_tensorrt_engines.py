@@ -3,7 +3,6 @@
 import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +12,7 @@ pytest.importorskip("onnxscript", reason="PyTorch writes ONNX with onnxscript (e
 
 from export.tensorrt import agreement, builders  # noqa: E402
 from export.tensorrt.lowering import check_onnx, exported, write_onnx  # noqa: E402
-from export.tensorrt.networks import Lowered, Networks, build_networks, in_int8, lowered  # noqa: E402
+from export.tensorrt.networks import Lowered, Networks, Precision, build_networks, in_half, in_int8, lowered  # noqa: E402
 from export.tensorrt.runners import onnx_engine  # noqa: E402
 from export.tensorrt.sizes import Sizes  # noqa: E402
 from mtn_edge.cli import app  # noqa: E402
@@ -36,7 +35,7 @@ rtx = pytest.mark.skipif(
 class Written:
     """Networks of random weights as ONNX, with what PyTorch finds."""
 
-    def __init__(self, folder: Path, *, int8: bool) -> None:
+    def __init__(self, folder: Path, precision: Precision) -> None:
         torch.manual_seed(5)
         tokenizer = Tokenizer.train(["new york hotels", "new york weather", "berlin hotels"] * 4, 280)
         config = ModelConfig(
@@ -48,12 +47,14 @@ class Written:
             if not parameter.any():
                 torch.nn.init.normal_(parameter, std=0.1)
         self.folder, self.sizes = folder, Sizes.of(config, beam=3, steps=3, max_batch=4)
-        self.precision: Any = "int8" if int8 else "fp32"
+        self.precision = precision
         networks = build_networks(model, self.sizes)
         constraint = PrefixConstraint(tokenizer.token_bytes, tokenizer.encode)
         engine = networks.engine(self.sizes)
         self.cases = agreement.record(TorchEngine(model), engine, self.sizes, constraint, PREFIXES, seed=2)
-        if int8:
+        if precision == "fp16":
+            networks = in_half(networks)
+        if precision == "int8":
             networks = in_int8(networks, self.sizes, [case.press for case in self.cases])
         self.networks: Networks = networks
         self.parts: list[Lowered] = lowered(networks, self.sizes)
@@ -66,15 +67,20 @@ class Written:
 
 @pytest.fixture(scope="module")
 def int8(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    return Written(tmp_path_factory.mktemp("int8"), int8=True)
+    return Written(tmp_path_factory.mktemp("int8"), "int8")
 
 
 @pytest.fixture(scope="module")
 def fp32(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    return Written(tmp_path_factory.mktemp("fp32"), int8=False)
+    return Written(tmp_path_factory.mktemp("fp32"), "fp32")
 
 
-@pytest.fixture(params=["fp32", "int8"])
+@pytest.fixture(scope="module")
+def fp16(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return Written(tmp_path_factory.mktemp("fp16"), "fp16")
+
+
+@pytest.fixture(params=["fp32", "fp16", "int8"])
 def written(request: pytest.FixtureRequest) -> Written:
     found: Written = request.getfixturevalue(request.param)
     return found
@@ -119,8 +125,8 @@ def test_onnx_in_int8_rounds_every_product_with_weights(int8: Written) -> None:
 
 
 @pytest.mark.slow
-def test_onnx_in_fp32_equals_pytorch(fp32: Written) -> None:
-    check_written(fp32)
+def test_onnx_finds_what_pytorch_finds(written: Written) -> None:
+    check_written(written)
 
 
 @rtx
