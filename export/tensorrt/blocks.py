@@ -56,7 +56,7 @@ def queries_keys_values(attention: SelfAttention, x: Tensor) -> tuple[Tensor, Te
 
 def before(layer: EncoderLayer | DecoderLayer, norm: nn.Module, x: Tensor) -> Tensor:
     """What a sub-layer reads: the normalised stream with pre-norm layers."""
-    return norm(x) if layer.norm == "pre" else x  # type: ignore[no-any-return]
+    return norm(x) if layer.norm == "pre" else x
 
 
 def feed_forward(layer: EncoderLayer | DecoderLayer, x: Tensor) -> Tensor:

@@ -115,7 +115,7 @@ class Sizes:
     @property
     def search(self) -> dict[str, Port]:
         """Inputs of the search."""
-        memory: Shape = "memory" if self.memory == "all" else self.max_tokens
+        memory: int | str = "memory" if self.memory == "all" else self.max_tokens
         keys = Port(("batch", self.layers, self.heads, memory, self.head_width), "real")
         return {
             "memory_keys": keys,
