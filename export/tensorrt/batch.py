@@ -55,7 +55,7 @@ class BatchEngine:
         """Answers a batch, at most as large as the engines take.
 
         Raises:
-            UserError: there are too many key presses, or the constraint of one has too many states.
+            UserError: there are too many key presses, or none.
         """
         if not 1 <= len(presses) <= self._sizes.max_batch:
             raise UserError(
