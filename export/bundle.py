@@ -254,7 +254,7 @@ def _check_against_pytorch(work: _Work, engine: Engine) -> list[parity.Reference
         references = parity.record_references(
             pytorch,
             constraint,
-            prefixes=_prefixes(work.checkpoint.tokenizer),
+            prefixes=prefixes_of(work.checkpoint.tokenizer),
             max_steps=work.model.max_tokens + 1,
             seed=work.seed,
         )
@@ -375,8 +375,8 @@ def _privacy(work: _Work) -> int | None:
     return None if trained is None else min([trained, *others])
 
 
-def _prefixes(tokenizer: Tokenizer) -> list[str]:
-    """Nothing typed, a word of the vocabulary without its last letter, and the same after two finished words."""
+def prefixes_of(tokenizer: Tokenizer) -> list[str]:
+    """Typed texts to compare with: nothing, a word of the vocabulary without its last letter, that after two words."""
     for spelt in tokenizer.token_bytes[259:]:
         if len(spelt) > 2 and spelt.isalpha():
             word = spelt.decode()

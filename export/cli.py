@@ -1,4 +1,4 @@
-"""The commands that make and check bundles: `quantize`, `verify`, `export mobile`, `export triton`."""
+"""The commands that make and check what is deployed: `quantize`, `verify`, `export mobile|tensorrt|triton`."""
 
 from __future__ import annotations
 
@@ -189,3 +189,59 @@ def triton(
     document = {"repository": str(output), "bytes": total, "model_name": model_name, "instances": instances}
     words = f"{output}: {total / 1e6:.2f} MB; serve it with tritonserver --model-repository {output}"
     emit(document, as_json=as_json, words=words)
+
+
+@app.command("tensorrt")
+def tensorrt(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="What `train` wrote.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINES", help="The new folder.")],
+    precision: Annotated[
+        Literal["fp32", "fp16", "int8"], typer.Option(help="32 bits, equal to PyTorch; 16 bits; 8 bits from ONNX.")
+    ] = "fp32",
+    max_batch: Annotated[int, typer.Option("--max-batch", help="Key presses of a batch at most.")] = 64,
+    beam: Annotated[int, typer.Option(help="Hypotheses of a search, and suggestions at most.")] = 8,
+    steps: Annotated[int, typer.Option(help="Tokens that a search writes at most, with the end.")] = 12,
+    builder: Annotated[
+        Literal["torch-tensorrt", "tensorrt", "tensorrt-rtx"] | None,
+        typer.Option(help="Who builds the engines.", show_default="the first that is installed"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DATASET", help="For the ranges of int8 and the popular queries.", show_default=False),
+    ] = None,
+    blocklist: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Words and phrases never to suggest, one a line.", show_default=False),
+    ] = None,
+    seed: SeedOption = 1,
+    force: ForceFlag = False,
+    as_json: JsonFlag = False,
+    verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
+) -> None:
+    """Build engines for GPU servers: a batch of key presses is one call."""
+    for package in ("torch", "safetensors"):
+        if importlib.util.find_spec(package) is None:
+            raise missing_extra(package, "train", "building engines")
+    from export.tensorrt.write import write_engines
+
+    manifest = write_engines(
+        checkpoint,
+        output,
+        precision=precision,
+        builder=builder,
+        beam=beam,
+        steps=steps,
+        max_batch=max_batch,
+        dataset=data,
+        blocklist=blocklist,
+        force=force,
+        seed=seed,
+    )
+    total = sum(entry["bytes"] for entry in manifest["files"].values())
+    document = {
+        "engines": str(output),
+        "bytes": total,
+        **{name: manifest[name] for name in ("precision", "builder", "profiles", "gates")},
+    }
+    built = f"built by {manifest['builder']['name']} {manifest['builder']['version']}"
+    emit(document, as_json=as_json, words=f"{output}: {total / 1e6:.2f} MB, {built}; see `mtn-edge inspect {output}`")

@@ -1,4 +1,4 @@
-"""Datasets, checkpoints, bundles, repositories: folders that appear whole or not at all, and know when they were hurt.
+"""Datasets, checkpoints, bundles and the like: folders that appear whole or not at all, and know when they were hurt.
 
 Each holds a `manifest.json` with its kind, its format version, and size and sha256 of every other file. The
 manifest ends with a digest of its own bytes (computed with the digest's place filled with zeros).
@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 from mtn_edge import __version__
 from mtn_edge.errors import UserError
 
-Kind = Literal["dataset", "checkpoint", "bundle", "repository"]
+Kind = Literal["dataset", "checkpoint", "bundle", "repository", "engines"]
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
@@ -128,13 +128,13 @@ def read_manifest(folder: Path, kind: Kind | None = None) -> dict[str, Any]:
     """Reads and checks the manifest of `folder` (not its other files: `check_files`).
 
     Args:
-        folder: a dataset, checkpoint or bundle.
+        folder: a dataset, checkpoint, bundle or set of engines.
         kind: the kind that is wanted; None takes any.
 
     Raises:
         UserError: no such folder, no manifest (half-written or foreign), damaged, of a newer version, of another kind.
     """
-    wanted = kind or "dataset, checkpoint or bundle"
+    wanted = called(kind) if kind else "dataset, checkpoint or bundle"
     if not folder.exists():
         raise UserError(f"`{folder}` does not exist", code="missing", hint=f"name the folder of a {wanted}")
     if not folder.is_dir():
@@ -157,7 +157,7 @@ def read_manifest(folder: Path, kind: Kind | None = None) -> dict[str, Any]:
             hint="upgrade mtn-edge",
         )
     if kind is not None and found != kind:
-        raise UserError(f"`{folder}` is a {found}, not a {kind}", code="wrong-kind", hint=_HINTS[kind])
+        raise UserError(f"`{folder}` is a {called(found)}, not a {called(kind)}", code="wrong-kind", hint=_HINTS[kind])
     return manifest
 
 
@@ -234,7 +234,13 @@ _HINTS: dict[Kind, str] = {
     "checkpoint": "make one with `mtn-edge train`",
     "bundle": "make one with `mtn-edge quantize`",
     "repository": "make one with `mtn-edge export triton`",
+    "engines": "make one with `mtn-edge export tensorrt`",
 }
+
+
+def called(kind: str) -> str:
+    """What a kind of folder is called in a sentence, after `a`."""
+    return "set of engines" if kind == "engines" else kind
 
 
 def _damaged(file: Path) -> UserError:

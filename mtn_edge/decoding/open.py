@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from mtn_edge.errors import UserError, missing_extra
-from mtn_edge.folders import read_manifest
+from mtn_edge.folders import called, read_manifest
 from mtn_edge.runtime.blocklist import Blocklist
 from mtn_edge.runtime.completions import Completions
 from mtn_edge.runtime.search import Decoding
@@ -30,7 +30,7 @@ def open_suggester(path: Path, *, threads: int = 1, blocklist: Path | None = Non
             return _open_checkpoint(path, threads, blocklist)
         case kind:
             raise UserError(
-                f"`{path}` is a {kind}, not a bundle or checkpoint",
+                f"`{path}` is a {called(kind)}, not a bundle or checkpoint",
                 code="wrong-kind",
                 hint="make a checkpoint of it with `mtn-edge train`, then a bundle with `mtn-edge quantize`"
                 if kind == "dataset"

@@ -22,8 +22,8 @@ EXTRAS = {
     "sign": (("cryptography",), "signing bundles and checking signatures"),
     "inc": (("neural-compressor",), "calibration by Neural Compressor, beside our own (quantize --method static)"),
     "spark": (("pyspark",), "preparing data on a Spark cluster"),
-    "tensorrt": (("torch-tensorrt",), "TensorRT engines for GPU servers"),
-    "tensorrt-rtx": (("torch-tensorrt-rtx",), "TensorRT engines for GPU workstations"),
+    "tensorrt": (("onnxscript", "torch-tensorrt"), "TensorRT engines for GPU servers"),
+    "tensorrt-rtx": (("onnxscript", "torch-tensorrt-rtx"), "TensorRT engines for GPU workstations"),
 }
 ONNXRUNTIME_FROM, ONNXRUNTIME_BELOW = (1, 26), (1, 29)
 """The supported versions; official builds from 1.29 on report usage home."""

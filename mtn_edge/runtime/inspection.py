@@ -1,11 +1,11 @@
-"""What a dataset, checkpoint, bundle or model repository says about itself."""
+"""What a dataset, checkpoint, bundle, model repository or set of engines says about itself."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from mtn_edge.folders import MANIFEST, check_files, read_manifest
+from mtn_edge.folders import MANIFEST, called, check_files, read_manifest
 from mtn_edge.tokenizer import Tokenizer
 
 _SHOWN_APART = ("path", "bytes", "kind", "format_version", "mtn_edge_version", "files", "manifest_sha256")
@@ -34,7 +34,7 @@ def _vocabulary(file: Path) -> dict[str, int]:
 
 def words(document: dict[str, Any]) -> str:
     """`inspect_folder`'s document for people."""
-    title = f"{document['path']}: a {document['kind']} of {_size(document['bytes'])}"
+    title = f"{document['path']}: a {called(document['kind'])} of {_size(document['bytes'])}"
     versions = f"format version {document['format_version']}, written by mtn-edge {document['mtn_edge_version']}"
     lines = [f"{title}, {versions}", f"manifest sha256 {document['manifest_sha256']}", ""]
     shown = {name: value for name, value in document.items() if name not in _SHOWN_APART}
