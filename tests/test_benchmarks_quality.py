@@ -12,7 +12,8 @@ pytest.importorskip("lightning", reason="the benchmark trains networks, with the
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-from comparing.cells import Cell, _write, cells_of, config_of, load_cell
+from comparing.answers import save_answers
+from comparing.cells import Cell, cells_of, config_of, load_cell
 from comparing.corpora import CORPORA, NETWORKS, WORN, quick
 from comparing.figures import goals_of
 
@@ -43,7 +44,7 @@ def test_a_cell_comes_back_as_it_was_written(tmp_path):
     stated = np.array([[0.5, 0.25, np.nan]])
     complete = Answers(np.array([3]), np.array([0]), ["é"], stated, None, np.array([[2.0, 5.0]]), np.array([4]))
     given: dict[Task, Answers] = {"suggest": suggest, "complete": complete}
-    _write(cell, tmp_path, given, {"bytes": 7})
+    save_answers(cell.folder(tmp_path), cell.name, given, {"bytes": 7})
     found, about = load_cell(cell, tmp_path)
     assert about == {"bytes": 7}
     for task in given:
@@ -57,7 +58,12 @@ def test_a_cell_that_was_made_otherwise_is_made_again(tmp_path, tiny_dataset):
     shutil.copytree(tiny_dataset, tmp_path / "msmarco" / "dataset")
     assert not cell.is_done(tmp_path, corpus)
     answers = Answers(np.array([1]), np.array([1]), ["a"], None, None, None, None)
-    _write(cell, tmp_path, {"suggest": answers, "complete": answers}, {"made_from": cell.made_from(tmp_path, corpus)})
+    save_answers(
+        cell.folder(tmp_path),
+        cell.name,
+        {"suggest": answers, "complete": answers},
+        {"made_from": cell.made_from(tmp_path, corpus)},
+    )
     assert cell.is_done(tmp_path, corpus)
     assert not cell.is_done(tmp_path, replace(corpus, asked=5))
     assert not cell.is_done(tmp_path, replace(corpus, settings=(*corpus.settings, "model.dropout=0.4")))
