@@ -49,6 +49,8 @@ def main() -> None:
     for corpus in [corpus for corpus in corpora if not corpus.available]:
         print(f"{corpus.name} is left out: its logs {', '.join(corpus.logs)} are not at hand", flush=True)
         corpora.remove(corpus)
+    if not corpora:
+        sys.exit("there is no corpus to make a table of")
     cells = {corpus.name: cells_of(corpus, 1 if options.quick else options.seeds) for corpus in corpora}
     if not options.tables:
         make(corpora, cells, options)
