@@ -238,7 +238,7 @@ def test_zero_bytes_inside_a_long_log_do_no_harm(tmp_path: Path) -> None:
         (b"\x50\x4b\x00\x00", {}, "`LOG` is not a text log: it holds zero bytes"),
         ("1\ta\t2006-03-01 10:00:00".encode("utf-16"), {}, "`LOG` is not a text log: it is UTF-16; convert it"),
         (
-            gzip.compress(b"1\ta\t2006-03-01 10:00:00\n")[:-9],
+            gzip.compress(b"1\ta\t2006-03-01 10:00:00\n", mtime=0)[:-9],
             {},
             "`LOG` cannot be read .the gzip file is cut or damaged",
         ),
