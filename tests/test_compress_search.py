@@ -41,7 +41,7 @@ class World:
     def _make(self, asked: Point) -> Measured:
         self.made.append(asked.choice["number"])
         found = self.found[self.made[-1]]
-        return Measured(asked, "", found, overdrawn(BUDGETS, found))
+        return Measured(asked, found, overdrawn(BUDGETS, found))
 
 
 def test_budgets_are_broken_by_a_share_of_each() -> None:

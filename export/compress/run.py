@@ -256,7 +256,7 @@ class Compressor:
         bundle, _ = self._whole(point, stages)
         figures = self._cost("bundle", bundle, stages) | self._quality("bundle", bundle, stages)
         figures["drop"] = 1 - figures["mrr@10"] / reference
-        return Measured(point, bundle.name, figures, overdrawn(self.recipe.budgets, figures))
+        return Measured(point, figures, overdrawn(self.recipe.budgets, figures))
 
     def _facts(
         self,

@@ -30,13 +30,11 @@ class Measured:
 
     Attributes:
         point: what was done.
-        bundle: name of its folder in the work folder.
         figures: `bytes`, `keystroke_ms`, `mrr@10` (validation, mean of both tasks) and `drop` beside the teacher.
         over: what it costs beyond each budget that it breaks, as a share of that budget; empty when it keeps all.
     """
 
     point: Point
-    bundle: str
     figures: dict[str, Any]
     over: dict[str, float]
 
