@@ -99,7 +99,8 @@ def test_from_a_teacher_to_a_bundle_and_a_report(
         assert command(*given)[0] == 130
     assert not out.exists()
     _, planned, _ = command(*given, "--dry-run", "--json")
-    done = {stage["stage"]: stage["done"] for stage in json.loads(planned)["points"][0]["stages"]}
+    (plan,) = json.loads(planned)["points"]
+    done = {stage["stage"]: stage["done"] for stage in plan["stages"]}
     assert done == {"distill": True, "prune": True, "quantize": True, "export": False}
 
     with monkeypatch.context() as patched:
@@ -112,6 +113,7 @@ def test_from_a_teacher_to_a_bundle_and_a_report(
     facts = facts["compression"]
     assert not facts["over"]
     assert facts["bundle"]["bytes"] == facts["points"][0]["bytes"] > sum(facts["bundle"]["parts"].values())
+    assert facts["bundle"]["bytes"] <= plan["expected_bytes"] <= facts["bundle"]["bytes"] + run.OTHER_BYTES
     assert 0 <= facts["same_first"]["complete"] <= 1
     assert facts["network_divergence"]["kl"] > 0
     assert facts["teacher"]["groups"]["decoder"] > 2 * facts["bundle"]["groups"]["decoder"] > 0

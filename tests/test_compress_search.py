@@ -30,7 +30,7 @@ class World:
         self.made: list[int] = []
 
     def search(self, *, deadline: float = math.inf) -> list[Measured]:
-        sizes = [Expected(1, 1, each["bytes"]) for each in self.found]
+        sizes = [Expected(1, each["bytes"]) for each in self.found]
         points = [point(number) for number in range(len(self.found))]
         return search(points, sizes, budgets=BUDGETS, deadline=deadline, proxy=self._proxy, make=self._make)
 

@@ -22,8 +22,6 @@ class Expected(NamedTuple):
     """What is known of a point beforehand."""
 
     parameters: int
-    weights: int
-    """Bytes of the graphs' tensors, n-gram apart."""
     bundle: int
     """Bytes of all files, about; an n-gram as large as it may become."""
 
@@ -62,11 +60,10 @@ def expected(point: Point, teacher: Config, tokenizer: Tokenizer, *, lists: int,
         check_shares(model, shares)
         network = remove(network, shares, done=1.0, examples=None)
         model, weights = network.model, network.weights
-    tensors = weight_bytes(model, weights, point.quantize.precision)
     ngram = int(config.train.ngram_mb * 1e6) if model.fusion in ("ngram", "all") else 0
-    total = sum(tensors.values())
+    tensors = sum(weight_bytes(model, weights, point.quantize.precision).values())
     overhead = OVERHEAD_BYTES + ORT_OVERHEAD_BYTES * ort_format
-    return Expected(count_parameters(model), total, total + ngram + overhead + lists)
+    return Expected(count_parameters(model), tensors + ngram + overhead + lists)
 
 
 def weight_bytes(model: ModelConfig, weights: dict[str, Tensor], precision: Precision) -> dict[str, int]:
