@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,9 @@ from typing import Any, NamedTuple
 from export.checks import Check, at_least, at_most
 from export.held_out import LIST, Pair
 from export.parity import Reference, live_rows, match
+from export.reading import Reader, WrongValueError, each, field, flag, real, text, whole
 from mtn_edge.errors import UserError
+from mtn_edge.runtime.search import WIDEST_BEAM
 from mtn_edge.runtime.suggester import Session, Suggester
 from mtn_edge.text import normalize_prefix
 from mtn_edge.tokenizer import EOS
@@ -97,25 +100,86 @@ class Golden:
         path.write_text("{" + body + "}\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: Path) -> Golden:
+    def load(cls, path: Path, model: dict[str, Any]) -> Golden:
         """Reads the file.
 
+        Args:
+            path: the file.
+            model: the `model` section of the bundle's manifest, whose sizes bound tokens, beams and sessions.
+
         Raises:
-            UserError: it is not there, is no JSON, or lacks something.
+            UserError: it is not there, is no JSON, or something in it is missing or not what it must be.
         """
         try:
             document = json.loads(path.read_bytes())
             return cls(
-                tolerance=float(document["tolerance"]),
-                references=[Reference(**case) for case in document["references"]],
-                vectors=[Vector(**vector) for vector in document["vectors"]],
-                asked=[(list(session), query) for session, query in document["asked"]],
-                effect=Effect(**document["effect"]),
+                tolerance=field(document, "tolerance", real),
+                references=field(document, "references", each(partial(_reference, model))),
+                vectors=field(document, "vectors", each(partial(_read_vector, model))),
+                asked=field(document, "asked", each(_asked)),
+                effect=field(document, "effect", _effect),
             )
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, no JSON, a wrong value
             raise UserError(
-                f"`{path}` does not hold golden vectors ({error!r})", code="bad-golden", hint="make the bundle again"
+                f"`{path}` does not hold golden vectors ({error or type(error).__name__})",
+                code="bad-golden",
+                hint="make the bundle again",
             ) from error
+
+
+def _tokens(model: dict[str, Any]) -> Reader[list[int]]:
+    """Reads what a search or a query can be: 1 to `max_tokens` + 1 tokens."""
+
+    def read(value: Any) -> list[int]:
+        tokens = each(whole(0, model["vocab_size"] - 1))(value)
+        if not 1 <= len(tokens) <= model["max_tokens"] + 1:
+            raise WrongValueError(f"{len(tokens)} tokens stand where 1 to {model['max_tokens'] + 1} must stand")
+        return tokens
+
+    return read
+
+
+def _rows(model: dict[str, Any], section: Any) -> tuple[list[list[int]], list[float]]:
+    """Hypotheses and their scores, of both the same number."""
+    tokens = field(section, "tokens", each(_tokens(model)))
+    return tokens, field(section, "scores", each(real, length=len(tokens)))
+
+
+def _reference(model: dict[str, Any], value: Any) -> Reference:
+    session = field(value, "session", each(_tokens(model)))
+    if len(session) > model["max_queries"] or any(len(query) > model["max_tokens"] for query in session):
+        raise WrongValueError("`session`: it is longer than the model reads")
+    return Reference(
+        session,
+        field(value, "prefix", text),
+        field(value, "beam", whole(1, min(WIDEST_BEAM, model["vocab_size"]))),
+        field(value, "max_steps", whole(1, model["max_tokens"] + 1)),
+        *_rows(model, value),
+    )
+
+
+def _read_vector(model: dict[str, Any], value: Any) -> Vector:
+    return Vector(
+        field(value, "session", each(text)),
+        field(value, "typed", text),
+        *_rows(model, value),
+        field(value, "suggestions", each(_suggestion)),
+    )
+
+
+def _suggestion(value: Any) -> dict[str, Any]:
+    margin = field(value, "margin", lambda margin: None if margin is None else real(margin))
+    found = {"text": field(value, "text", text), "score": field(value, "score", real)}
+    return found | {"margin": margin, "near_tie": field(value, "near_tie", flag)}
+
+
+def _asked(value: Any) -> Asked:
+    pair = each(lambda entry: entry, length=2)(value)
+    return each(text)(pair[0]), text(pair[1])
+
+
+def _effect(value: Any) -> Effect:
+    return Effect(field(value, "swapped", real), field(value, "cut", real))
 
 
 def make_vectors(suggester: Suggester, pairs: Sequence[Pair], *, tolerance: float) -> list[Vector]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from export.checks import Check, at_least, at_most
 from mtn_edge.decoding.prefix_constraint import Constraint, PrefixConstraint
+from mtn_edge.errors import UserError
 from mtn_edge.runtime.engine import DEAD, Engine, Hypotheses, SessionState
 from mtn_edge.tokenizer import BOS, EOS, PAD, SPECIALS
 from quantize.plan import Precision
@@ -110,6 +111,8 @@ def check_scores(
     for case in references:
         if case.tokens:
             settled = _typed(constraint, case.prefix, engine).start_tokens[1:].tolist()
+            if len(settled) + len(case.tokens[0]) > engine.max_tokens + 1:
+                raise _misfit(case.prefix, "the hypothesis after it is longer than the model writes")
             score = score_of(engine, constraint, state_of(engine, case.session), case.tokens[0], settled)
             differences.append(abs(score - case.scores[0]) / len(case.tokens[0]))
     bound = INT4_BOUND if precision == "int4" else INT8_BOUND
@@ -178,9 +181,21 @@ def _every_length(engine: Engine, seed: int) -> list[list[int]]:
 
 
 def _typed(constraint: PrefixConstraint, prefix: str, engine: Engine) -> Constraint:
-    typed = constraint.typed(prefix, engine.max_tokens)
-    assert typed is not None, prefix  # references are for texts that the model can write
+    try:
+        typed = constraint.typed(prefix, engine.max_tokens)
+    except ValueError:  # not in normal form
+        typed = None
+    if typed is None:
+        raise _misfit(prefix, "the model cannot write it")
     return typed
+
+
+def _misfit(prefix: str, why: str) -> UserError:
+    return UserError(
+        f"a reference of the golden vectors types {prefix[:40]!a}, and {why}",
+        code="bad-golden",
+        hint="make the bundle again",
+    )
 
 
 def _steps(engine: Engine, constraint: Constraint, max_steps: int) -> int:
