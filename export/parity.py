@@ -22,8 +22,9 @@ from quantize.plan import Precision
 
 FP32_BOUND = 1e-4
 """Largest difference of a score per token, and of a cached key or value, between PyTorch and a float32 graph."""
-INT8_BOUND = 0.03
-"""Largest mean difference per token between PyTorch's score of a hypothesis and an int8 graph's."""
+INT8_BOUND = 0.06
+"""Largest mean difference per token between PyTorch's score of a hypothesis and an int8 graph's. Sessions of random
+tokens are harder on rounding than those of users are: what these lose is held to closer bounds (`export.held_out`)."""
 INT4_BOUND = 0.3
 """The same for an int4 graph."""
 BEAMS = (1, 4, 8)

@@ -15,7 +15,7 @@ from export.checks import Check, at_most, equal
 from export.claims import Claims
 from export.contract import Port, contract
 from export.golden import Golden
-from export.operators import operator_counter
+from export.operators import bytes_stored_twice, read_graph
 from mtn_edge.errors import UserError
 from mtn_edge.runtime.bundle import Bundle
 from mtn_edge.runtime.engine import graph_file
@@ -56,7 +56,7 @@ def verify_bundle(path: Path, *, key: Path | None = None) -> list[Check]:
     checks += opened
     if not all(check.ok for check in opened):
         return checks
-    checks += _check_precision(bundle, claims)
+    checks += _check_contents(bundle, claims)
     checks.append(_check_size(bundle, claims))
     checks += _check_answers(bundle, claims, expected)
     checks.append(at_most("gates that failed when it was made", claims.failed_gates, 0))
@@ -104,20 +104,23 @@ def _check_contract(bundle: Bundle, ports: dict[str, dict[str, Port]]) -> list[C
     return checks
 
 
-def _check_precision(bundle: Bundle, claims: Claims) -> list[Check]:
-    """Integer products are in the files as often as the manifest says, and no float ones when all are claimed."""
+def _check_contents(bundle: Bundle, claims: Claims) -> list[Check]:
+    """Integer products are in the files as often as the manifest says, and no float ones when all are claimed; nothing
+    large is in them twice."""
     checks = []
-    for graph, operators in claims.operators.items():
-        wanted = sum(operators.get(operator, 0) for operator in INTEGER_OPERATORS)
-        name, count = f"{graph}.onnx", operator_counter(graph_file(bundle.path, graph))
-        found = sum(map(count, INTEGER_OPERATORS))
+    graphs = {graph: read_graph(graph_file(bundle.path, graph)) for graph in claims.operators}
+    for graph, contents in graphs.items():
+        name, claimed, operators = f"{graph}.onnx", claims.operators[graph], contents.operators
+        wanted = sum(claimed.get(operator, 0) for operator in INTEGER_OPERATORS)
+        found = sum(operators[operator] for operator in INTEGER_OPERATORS)
         checks.append(equal(f"{name}: integer products", str(found), str(wanted)))
         if claims.is_quantized:
             # The query projection by position is a sum with one weight a token, and stays float; so do the fusion's
             # gate and its weighing of matches. A mixed plan has as many as the manifest says.
             few = 1 if bundle.model["fusion"] == "none" else 2
-            most = operators.get("MatMul", 0) if claims.mixed else few
-            checks.append(at_most(f"{name}: float products beside them", count("MatMul"), most))
+            most = claimed.get("MatMul", 0) if claims.mixed else few
+            checks.append(at_most(f"{name}: float products beside them", operators["MatMul"], most))
+    checks.append(at_most("large tensors stored twice, bytes", bytes_stored_twice(list(graphs.values())), 0))
     return checks
 
 
