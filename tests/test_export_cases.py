@@ -97,7 +97,7 @@ def test_a18_files_weigh_no_more_than_their_parameters(tmp_path: Path) -> None:
     state = {name: tensor.numpy() for name, tensor in build(config).state_dict().items()}
     state = {name: tensor + np.float32(0.01) for name, tensor in state.items()}  # none is zero
     for precision in ("fp32", "int8"):
-        graphs = build_graphs(state, config, uniform_plan(precision))  # type: ignore[arg-type]
+        graphs = build_graphs(state, config, uniform_plan(precision))
         (tmp_path / precision).mkdir()
         graphs.save(tmp_path / precision)
         stored = sum(file.stat().st_size for file in (tmp_path / precision).iterdir())
@@ -147,8 +147,10 @@ def test_a20_no_number_is_never_taken_for_agreement(network: Network, part: str)
     class Broken:
         def run(self, presses: list[KeyPress]) -> list[Any]:
             found = network.engines.run(presses)
-            wrong = np.full_like(found[-1].scores, np.nan) if part == "scores" else float("nan")
-            return [*found[:-1], found[-1]._replace(**{part: wrong})]
+            last = found[-1]
+            if part == "mass":
+                return [*found[:-1], last._replace(mass=float("nan"))]
+            return [*found[:-1], last._replace(scores=np.full_like(last.scores, np.nan))]
 
     for precision in ("fp32", "fp16"):
         checks = agreement.check(Broken(), network.sizes, cases, precision, "broken")  # type: ignore[arg-type]
