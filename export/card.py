@@ -175,9 +175,4 @@ def _limits(content: dict[str, Any]) -> str:
         f"- a suggestion has at most {tokens} tokens; longer typed text gets popular completions only",
         "- suggestions are what the log's users typed: its languages, its errors, its bias",
     ]
-    if set(content["precision"].values()) != {"fp32"}:
-        lines.append(
-            "- integer products of x86 processors with AVX2 and without VNNI may saturate; `mtn-edge verify` on such a "
-            "device tells"
-        )
     return "\n".join(lines)

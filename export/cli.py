@@ -170,7 +170,12 @@ def mobile(
 @app.command("triton")
 def triton(
     source: Annotated[
-        Path, typer.Argument(metavar="ENGINES|BUNDLE", help="A bundle, to be served on CPUs.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="ENGINES|BUNDLE",
+            help="A bundle, to be served on CPUs, or engines for TensorRT, on GPUs.",
+            show_default=False,
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="REPOSITORY", help="The new model repository.")],
     model_name: Annotated[
@@ -181,7 +186,7 @@ def triton(
     as_json: JsonFlag = False,
     verbose: VerboseFlag = False,  # noqa: ARG001 (read by `main`)
 ) -> None:
-    """Write a model repository for Triton: the bundle behind its Python backend, and a client to copy from."""
+    """Write a model repository for Triton: a bundle behind its Python backend or engines behind its TensorRT one."""
     from export.triton.repository import export_triton
 
     manifest = export_triton(source, output, model_name=model_name, instances=instances, force=force)
@@ -207,7 +212,7 @@ def tensorrt(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DATASET", help="For the ranges of int8 and the popular queries.", show_default=False),
+        typer.Option(metavar="DATASET", help="For the ranges of int8, the lists and the floors.", show_default=False),
     ] = None,
     blocklist: Annotated[
         Path | None,

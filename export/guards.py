@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from export.checks import Check, at_most, equal
 from export.graphs import Graphs, nodes_of
 from quantize.int4 import CENTRE, Int4Weight
-from quantize.int8 import Int8Weight
+from quantize.int8 import PAIR, Int8Weight, reach
 from quantize.plan import Plan, Weights, can_be_quantized, group_of, shape_of
 
 INTEGER_OPERATORS = {"DynamicQuantizeMatMul": "int8", "MatMulIntegerToFloat": "int8", "MatMulNBits": "int4"}
@@ -57,9 +57,12 @@ def _check_numbers(weights: Weights) -> list[Check]:
     quantized = {name: weight for name, weight in weights.items() if not isinstance(weight, np.ndarray)}
     bad = [name for name, weight in quantized.items() if any(map(_is_bad, _scales(weight)))]
     dead = [name for name, weight in quantized.items() if _is_zero(weight)]
+    integers = {name: weight.values for name, weight in quantized.items() if isinstance(weight, Int8Weight)}
+    wide = [name for name, values in integers.items() if reach(values.astype(np.int16)).max() > PAIR]
     return [
         equal("quantized: scales that are 1 everywhere, 0 or no number", _listed(bad), "none"),
         equal("quantized: matrices that are zero everywhere", _listed(dead), "none"),
+        equal("quantized: matrices whose products leave 16 bits on processors without VNNI", _listed(wide), "none"),
     ]
 
 

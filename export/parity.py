@@ -7,7 +7,7 @@ a device without PyTorch can repeat the comparison.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,14 +15,16 @@ import numpy as np
 
 from export.checks import Check, at_least, at_most
 from mtn_edge.decoding.prefix_constraint import Constraint, PrefixConstraint
+from mtn_edge.errors import UserError
 from mtn_edge.runtime.engine import DEAD, Engine, Hypotheses, SessionState
 from mtn_edge.tokenizer import BOS, EOS, PAD, SPECIALS
 from quantize.plan import Precision
 
 FP32_BOUND = 1e-4
 """Largest difference of a score per token, and of a cached key or value, between PyTorch and a float32 graph."""
-INT8_BOUND = 0.03
-"""Largest mean difference per token between PyTorch's score of a hypothesis and an int8 graph's."""
+INT8_BOUND = 0.06
+"""Largest mean difference per token between PyTorch's score of a hypothesis and an int8 graph's. Sessions of random
+tokens are harder on rounding than those of users are: what these lose is held to closer bounds (`export.held_out`)."""
 INT4_BOUND = 0.3
 """The same for an int4 graph."""
 BEAMS = (1, 4, 8)
@@ -70,14 +72,14 @@ def check_states(reference: Engine, engine: Engine, *, seed: int) -> Check:
     # Two sessions of one user (to a model of two levels the start query is a query like others).
     before, after = (random_session(reference, reference.max_queries // 2, seed + place) for place in (1, 2))
     sessions.append([*before[1:], [BOS], *after[:-1]])
-    largest = 0.0
+    differences = []
     for session in sessions:
         wanted, got = reference.start(), engine.start()
-        largest = max(largest, _state_difference(wanted, got))
+        differences.append(_state_difference(wanted, got))
         for query in session:
             wanted, got = reference.append(query, wanted), engine.append(query, got)
-            largest = max(largest, _state_difference(wanted, got))
-    return at_most("PyTorch = graph: cached keys and values", largest, FP32_BOUND)
+            differences.append(_state_difference(wanted, got))
+    return at_most("PyTorch = graph: cached keys and values", largest(differences), FP32_BOUND)
 
 
 def check_searches(engine: Engine, constraint: PrefixConstraint, references: Sequence[Reference]) -> list[Check]:
@@ -85,7 +87,7 @@ def check_searches(engine: Engine, constraint: PrefixConstraint, references: Seq
 
     Hypotheses within the bound of each other may swap, at the end of the beam also with one that was left out.
     """
-    missing, largest = 0, 0.0
+    missing, per_token = 0, [0.0]
     for case in references:
         typed = _typed(constraint, case.prefix, engine)
         state = state_of(engine, case.session)
@@ -94,10 +96,10 @@ def check_searches(engine: Engine, constraint: PrefixConstraint, references: Seq
         longest = max(map(len, wanted), default=1)
         lost, differences = match(wanted, got, places=case.beam, tie=FP32_BOUND * longest)
         missing += lost
-        largest = max([largest, *(difference / len(row) for row, difference in differences.items())])
+        per_token += [difference / len(row) for row, difference in differences.items()]
     return [
         at_most("PyTorch = graph: hypotheses that differ", missing, 0),
-        at_most("PyTorch = graph: score of a token", largest, FP32_BOUND),
+        at_most("PyTorch = graph: score of a token", largest(per_token), FP32_BOUND),
         at_least("PyTorch = graph: hypotheses compared", sum(len(case.tokens) for case in references), 1),
     ]
 
@@ -110,6 +112,8 @@ def check_scores(
     for case in references:
         if case.tokens:
             settled = _typed(constraint, case.prefix, engine).start_tokens[1:].tolist()
+            if len(settled) + len(case.tokens[0]) > engine.max_tokens + 1:
+                raise _misfit(case.prefix, "the hypothesis after it is longer than the model writes")
             score = score_of(engine, constraint, state_of(engine, case.session), case.tokens[0], settled)
             differences.append(abs(score - case.scores[0]) / len(case.tokens[0]))
     bound = INT4_BOUND if precision == "int4" else INT8_BOUND
@@ -133,6 +137,11 @@ def match(
     floor = min(got.values(), default=float("inf")) + tie if len(got) == places else -float("inf")
     missing = sum(score > floor for key, score in wanted.items() if key not in got)
     return missing, {key: abs(got[key] - score) for key, score in wanted.items() if key in got}
+
+
+def largest(values: Iterable[float]) -> float:
+    """The largest of some numbers, and no number when one of them is none (Python's `max` may lose it)."""
+    return float(np.max(list(values)))
 
 
 def score_of(
@@ -178,9 +187,21 @@ def _every_length(engine: Engine, seed: int) -> list[list[int]]:
 
 
 def _typed(constraint: PrefixConstraint, prefix: str, engine: Engine) -> Constraint:
-    typed = constraint.typed(prefix, engine.max_tokens)
-    assert typed is not None, prefix  # references are for texts that the model can write
+    try:
+        typed = constraint.typed(prefix, engine.max_tokens)
+    except ValueError:  # not in normal form
+        typed = None
+    if typed is None:
+        raise _misfit(prefix, "the model cannot write it")
     return typed
+
+
+def _misfit(prefix: str, why: str) -> UserError:
+    return UserError(
+        f"a reference of the golden vectors types {prefix[:40]!a}, and {why}",
+        code="bad-golden",
+        hint="make the bundle again",
+    )
 
 
 def _steps(engine: Engine, constraint: Constraint, max_steps: int) -> int:
@@ -194,4 +215,4 @@ def _session_lengths(engine: Engine) -> list[int]:
 def _state_difference(one: SessionState, other: SessionState) -> float:
     if {name: part.shape for name, part in one.items()} != {name: part.shape for name, part in other.items()}:
         return float("inf")
-    return max(float(np.abs(part - other[name]).max(initial=0)) for name, part in one.items())
+    return largest(float(np.abs(part - other[name]).max(initial=0)) for name, part in one.items())

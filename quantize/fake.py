@@ -19,8 +19,10 @@ ROWS = 8
 
 def fake_weight(weight: Tensor) -> Tensor:
     """`weight` [o, i] in symmetric int8 with one scale for each output, as `quantize.int8` has it."""
-    largest = weight.detach().abs().amax(dim=1, keepdim=True)
-    scale = (largest / LEVELS).clamp(min=torch.finfo(torch.float32).tiny)
+    odd = weight.shape[1] % 2
+    pairs = torch.nn.functional.pad(weight.detach(), (0, odd)).reshape(len(weight), -1, 2)  # [o, i / 2, 2]
+    reach = torch.maximum(pairs.clamp(min=0).sum(dim=2), (-pairs).clamp(min=0).sum(dim=2))
+    scale = (reach.amax(dim=1, keepdim=True) / LEVELS).clamp(min=torch.finfo(torch.float32).tiny)
     return _straight(weight, (weight.detach() / scale).round() * scale)
 
 

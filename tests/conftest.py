@@ -62,6 +62,15 @@ def wide_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def unseen_sessions(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """200 sessions of two queries or more, drawn after those of `tiny_dataset`."""
+    file = tmp_path_factory.mktemp("unseen") / "sessions.tsv"
+    write_sessions(file, 1_200)
+    sessions = [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()[600:]]
+    return [session for session in sessions if len(session) > 1][:200]
+
+
+@pytest.fixture(scope="session")
 def tiny_settings() -> list[str]:
     """`--set` of a network that learns `tiny_dataset` a little in a second."""
     return SETTINGS

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from mtn_edge.errors import UserError
-from quantize.int8 import LEVELS, Int8Weight, quantize_weight
+from quantize.int8 import LEVELS, PAIR, SMALLEST_SCALE, Int8Weight, quantize_weight, reach
 from quantize.plan import GROUPS, apply_plan, group_of, precision_of, uniform_plan
 
 
@@ -20,17 +23,41 @@ def test_error_is_half_a_step_at_most():
     assert np.all(np.abs(quantized.dequantize() - weight) <= 0.5001 * quantized.scale)
 
 
-def test_every_column_uses_the_whole_symmetric_range():
+def test_every_column_uses_all_that_its_largest_pair_leaves():
     quantized = quantize_weight("w", matrix(200, 8))
-    assert np.abs(quantized.values).max(axis=0).tolist() == [LEVELS] * 8
-    assert quantized.values.min() >= -127
+    assert all(LEVELS - 1 <= largest <= PAIR for largest in reach(quantized.values.astype(int)).max(axis=0))
+    assert np.abs(quantized.values).max() <= LEVELS
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    arrays(
+        np.float32,
+        st.tuples(st.integers(1, 9), st.integers(1, 3)),
+        elements=st.floats(-2, 2, width=32) | st.sampled_from([0.0, 1.0, -1.0, 63.5, -64.5, 1e-3]),
+    )
+)
+def test_no_pair_of_products_leaves_sixteen_bits(weight):
+    """Whatever the activations are: both 255 is the worst that they can be."""
+    if not np.abs(weight).max() / LEVELS > SMALLEST_SCALE:
+        return
+    values = quantize_weight("w", weight).values.astype(int)
+    padded = np.pad(values, ((0, len(values) % 2), (0, 0))).reshape(-1, 2, values.shape[1])
+    for first, second in ((255, 255), (255, 0), (0, 255)):
+        sums = first * padded[:, 0] + second * padded[:, 1]
+        assert sums.max(initial=0) <= 32_767
+        assert sums.min(initial=0) >= -32_768
+    assert reach(values).max() <= PAIR
 
 
 def test_known_values():
     quantized = quantize_weight("w", np.array([[1.27, -4.0], [-0.5, 2.0]], dtype=np.float32))
-    np.testing.assert_allclose(quantized.scale, [0.01, 4 / 127], rtol=1e-6)
+    np.testing.assert_allclose(quantized.scale, [0.01, 4 / 127], rtol=1e-6)  # different signs are no pair
     assert quantized.values.tolist() == [[127, -127], [-50, 64]]
     assert quantized.nbytes == 4 + 8
+    pair = quantize_weight("w", np.array([[1.0], [0.27], [-0.7], [-0.5], [1.1]], dtype=np.float32))
+    np.testing.assert_allclose(pair.scale, [0.01], rtol=1e-6)
+    assert pair.values.T.tolist() == [[100, 27, -70, -50, 110]]
 
 
 def test_a_zero_column_stays_zero_with_a_usable_scale():

@@ -149,6 +149,20 @@ def test_what_is_no_bundle_is_refused(
         Suggester.open(tmp_path / "less")
 
 
+@pytest.mark.parametrize("planted", ["encode.ort", "suggest.ort", "history.ort", "history.onnx"])
+def test_a_graph_that_the_manifest_does_not_know_is_never_opened(
+    planted: str, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    """A file in ONNX Runtime's own format would be preferred, and a model of three levels has one graph more."""
+    copy = Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
+    manifest = json.loads((copy / "manifest.json").read_text())
+    model = manifest["model"] | ({"levels": 3} if planted.startswith("history") else {})
+    write_manifest(copy, "bundle", {"model": model, "decoding": manifest["decoding"]})
+    shutil.copy(copy / "encode.onnx", copy / planted)
+    with pytest.raises(UserError, match=rf"bundle` holds no `{planted}`"):
+        Bundle.open(copy)
+
+
 NO_LISTS = {"mix_complete": list(NO_MIXING), "mix_suggest": list(NO_MIXING)}
 
 

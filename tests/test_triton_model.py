@@ -201,7 +201,10 @@ def test_what_is_no_bundle_and_no_name_is_refused(
     tiny_dataset: Path, tiny_bundle: Path, repository: Path, tmp_path: Path
 ) -> None:
     for source, sentence in (
-        (tiny_dataset, "is of the kind `dataset`, and a model repository is made from a bundle; make one with"),
+        (
+            tiny_dataset,
+            "is of the kind `dataset`, and a model repository is made from a bundle or from engines; make one",
+        ),
         (repository, "is of the kind `repository`"),
         (tmp_path / "none", "does not exist"),
     ):

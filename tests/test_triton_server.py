@@ -17,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +26,11 @@ import psutil
 import pytest
 
 from export.triton.repository import export_triton
+from mtn_edge import folders
+from mtn_edge.runtime import completions
+from mtn_edge.runtime.completions import Completions
+from mtn_edge.runtime.lists import FOLLOWERS
+from mtn_edge.runtime.search import Decoding
 from mtn_edge.runtime.suggester import Suggester
 
 pytestmark = pytest.mark.slow
@@ -139,7 +146,7 @@ class Server:
 
     def kill(self) -> None:
         """As a machine does that loses its power."""
-        if self._process is not None:
+        if self._process is not None and self._process.poll() is None:  # it may have ended by itself
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
@@ -413,3 +420,105 @@ def test_a_damaged_bundle_is_not_served(python: Path, backends: Path, repository
     with pytest.raises(RuntimeError, match="failed to load all models"):
         server.start()
     assert f"`{graph}` is missing, damaged or changed" in server.log()
+
+
+STAND_IN = '''
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """Runs a network on ONNX Runtime, with the inputs and outputs of the TensorRT backend."""
+
+    def initialize(self, args):
+        config = json.loads(args["model_config"])
+        self.names = [port["name"] for port in config["input"]], [port["name"] for port in config["output"]]
+        self.network = onnxruntime.InferenceSession(str(Path(__file__).parent / "model.plan"))
+        self.flat = {entry.name for entry in self.network.get_inputs() if len(entry.shape) == 1}
+
+    def execute(self, requests):
+        return [self.respond(request) for request in requests]
+
+    def respond(self, request):
+        given, wanted = self.names
+        feeds = {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in given}
+        feeds = {name: array.reshape(-1) if name in self.flat else array for name, array in feeds.items()}
+        made = self.network.run(wanted, feeds)
+        made = [array[:, None] if array.ndim == 1 else array for array in made]
+        tensors = [pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in zip(wanted, made)]
+        return pb_utils.InferenceResponse(output_tensors=tensors)
+'''
+"""What stands in for an engine where there is no GPU: the same network, behind Triton's Python backend."""
+
+
+@pytest.fixture(scope="module")
+def engines(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of engines whose files hold ONNX, as `export tensorrt` makes them before it builds."""
+    pytest.importorskip("onnxscript", reason="PyTorch writes ONNX with onnxscript")
+    from export.tensorrt.sizes import Sizes
+    from export.tensorrt.write import Lowering
+    from mtn_edge.training.checkpoint import load_checkpoint
+
+    folder, checkpoint = tmp_path_factory.mktemp("engines") / "engines", load_checkpoint(tiny_checkpoint)
+    sizes = Sizes.of(checkpoint.config.model, beam=8, steps=4, max_batch=8)
+    folder.mkdir()
+    Lowering(checkpoint, sizes, "fp32", None, 1).write_onnx(folder)
+    for part in ("encoder", "search"):
+        (folder / f"{part}.onnx").rename(folder / f"{part}.engine")
+    shutil.copy(tiny_checkpoint / "tokenizer.json", folder)
+    for name in (completions.FILE, FOLLOWERS):
+        Completions(()).save(folder / name)
+    (folder / "blocklist.txt").write_text("")
+    content = {
+        "precision": "fp32",
+        "sizes": asdict(sizes),
+        "decoding": asdict(Decoding(beam=8, max_steps=4)),
+        "builder": {"runtime": "tensorrt"},
+        "lineage": {},
+    }
+    folders.write_manifest(folder, "engines", content)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engines_server(
+    python: Path, backends: Path, engines: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    out = tmp_path_factory.mktemp("triton") / "engines"
+    export_triton(engines, out)
+    for part in ("suggest-encoder", "suggest-search"):
+        file = out / part / "config.pbtxt"
+        text = file.read_text().replace('backend: "tensorrt"', 'backend: "python"').replace("KIND_GPU", "KIND_CPU")
+        file.write_text(text)
+        (out / part / "1" / "model.py").write_text(STAND_IN)
+    with serving(python, backends, out, tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+def test_the_model_in_front_of_engines_calls_them_and_answers_as_here(engines_server: Server, engines: Path) -> None:
+    """All but the TensorRT backend itself, which needs a GPU: warm-ups, batches, calls from model to model."""
+    from export.tensorrt.runners import OnnxNetwork
+    from export.tensorrt.serving import open_engines
+
+    for part in ("encoder", "search"):
+        shutil.copy(engines / f"{part}.engine", engines.parent / f"{part}.onnx")
+    served = open_engines(engines, *(OnnxNetwork(engines.parent / f"{part}.onnx") for part in ("encoder", "search")))
+    asked, client = [question for question in questions(24) if question.count <= 8], Client(engines_server.port)
+    found = 0
+    for start in range(0, len(asked), 6):
+        rows = asked[start : start + 6]
+        texts, scores, _, reasons = (output for output in client.post({"inputs": tensors(rows)})["outputs"])
+        wanted = served.engine.run([partial(local, served.suggester, question) for question in rows])
+        width = texts["shape"][1]
+        for row, right in enumerate(wanted):
+            assert texts["data"][row * width : (row + 1) * width] == right.texts + [""] * (width - len(right.texts))
+            got = scores["data"][row * width : row * width + len(right.scores)]
+            assert got == pytest.approx(right.scores, abs=1e-5)
+            assert reasons["data"][row] == right.reason
+            found += len(right.texts)
+    assert found > 10
+    client.close()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from export.checks import Check, at_least, at_most
-from export.parity import FP32_BOUND, INT8_BOUND, live_rows, match, random_session, state_of
+from export.parity import FP32_BOUND, INT8_BOUND, largest, live_rows, match, random_session, state_of
 from export.tensorrt.batch import BatchEngine, KeyPress
 from export.tensorrt.networks import Precision
 from export.tensorrt.sizes import Sizes
@@ -74,7 +74,7 @@ def check(engine: BatchEngine, sizes: Sizes, cases: Sequence[Case], precision: P
         precision: of `engine`.
         where: what runs it, for the names of the checks.
     """
-    missing, compared, differences = 0, 0, []
+    missing, compared, broken, differences = 0, 0, 0, []
     for case, got in zip(cases, _answers(engine, sizes, cases), strict=True):
         wanted, rows = live_rows(case.found), live_rows(got)
         longest = max(map(len, wanted), default=1)
@@ -83,16 +83,20 @@ def check(engine: BatchEngine, sizes: Sizes, cases: Sequence[Case], precision: P
         compared += len(found)
         differences += [difference / len(row) for row, difference in found.items()]
         differences.append(abs(got.mass - case.found.mass))
+        broken += int((~np.isfinite(got.scores)).sum())
     name = f"PyTorch {'=' if precision == 'fp32' else '~'} {where}, {precision}"
-    enough = at_least(f"{name}: hypotheses compared", compared, 1)
+    enough = [
+        at_least(f"{name}: hypotheses compared", compared, 1),
+        at_most(f"{name}: scores that are no number", broken, 0),  # half precision overflows
+    ]
     if precision == "fp32":
         return [
             at_most(f"{name}: hypotheses that differ", missing, 0),
-            at_most(f"{name}: score of a token, and mass", max(differences), FP32_BOUND),
-            enough,
+            at_most(f"{name}: score of a token, and mass", largest(differences), FP32_BOUND),
+            *enough,
         ]
     bound = FP16_BOUND if precision == "fp16" else INT8_BOUND
-    return [at_most(f"{name}: score of a token, mean", float(np.mean(differences)), bound), enough]
+    return [at_most(f"{name}: score of a token, mean", float(np.mean(differences)), bound), *enough]
 
 
 def _answers(engine: BatchEngine, sizes: Sizes, cases: Sequence[Case]) -> list[Hypotheses]:

@@ -25,6 +25,8 @@ from mtn_edge.tokenizer import BOS, PAD
 Arrays = dict[str, NDArray[Any]]
 Network = Callable[[Mapping[str, NDArray[Any]]], Arrays]
 """Runs one of the networks: inputs by name to outputs by name."""
+MEMORY = ("memory_keys", "memory_values", "memory_bias", "memory_state")
+"""What the encoder gives and the search takes."""
 _QUERIES = "session_queries"
 
 
@@ -91,15 +93,26 @@ class BatchEngine:
         Raises:
             UserError: another beam than the engine's is asked for.
         """
+        press = self.press(state, constraint, beam=beam, max_steps=max_steps, floor=floor)
+        if call is not None:
+            call.check()
+        return self.run([press])[0]
+
+    def press(
+        self, state: SessionState, constraint: Constraint, *, beam: int, max_steps: int, floor: float
+    ) -> KeyPress:
+        """A search as `run` takes it (see `Engine.search`).
+
+        Raises:
+            UserError: another beam than the engine's is asked for.
+        """
         if beam != self._sizes.beam:
             raise UserError(
                 f"a beam of {beam} was asked for, and the engine has one of {self._sizes.beam}",
                 code="bad-argument",
                 hint="ask for that many suggestions at most, or build with another --beam",
             )
-        if call is not None:
-            call.check()
-        return self.run([KeyPress(state[_QUERIES], constraint, max_steps, floor)])[0]
+        return KeyPress(state[_QUERIES], constraint, max_steps, floor)
 
     def _query(self, tokens: Sequence[int]) -> NDArray[np.int64]:
         return _padded([np.asarray(tokens, dtype=np.int64)], self.max_tokens)

@@ -17,13 +17,14 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from export.tensorrt.batch import MEMORY
 from export.tensorrt.blocks import HIDDEN, at, bound, encoder_layer
 from mtn_edge.models.layers import DecoderLayer, EncoderLayer
 from mtn_edge.models.mtn import MTN
 from mtn_edge.tokenizer import PAD
 
 INPUTS = ("queries",)
-OUTPUTS = ("memory_keys", "memory_values", "memory_bias", "memory_state")
+OUTPUTS = MEMORY
 
 
 class EncoderNetwork(nn.Module):

@@ -13,9 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from export import calibrate
 from export.bundle import lists_of, prefixes_of
 from export.checks import Check, equal, require
-from export.held_out import Pair, dataset_pairs, own_pairs
+from export.held_out import LIST, Pair, dataset_pairs, own_pairs
 from export.tensorrt import agreement, builders
 from export.tensorrt.batch import BatchEngine, KeyPress
 from export.tensorrt.lowering import OPSET, check_onnx, exported, require_onnxscript, write_onnx
@@ -42,6 +43,8 @@ OBSERVED = 256
 """Key presses that the ranges of int8 are observed on."""
 OWN_OBSERVED = 64
 """The same when the model must write the sessions itself."""
+CALIBRATED = 100
+"""Validation pairs that the floors are tuned on, each with a few typed texts."""
 
 
 def write_engines(
@@ -68,8 +71,8 @@ def write_engines(
         beam: hypotheses of a search, and the longest list that a client can ask for.
         steps: tokens that a search writes at most, with `<eos>`.
         max_batch: key presses of a batch at most.
-        dataset: folder of a dataset, for the ranges of int8 and for the lists. Without it, ranges are observed on
-            sessions that the model writes itself, and the lists are empty.
+        dataset: folder of a dataset, for the ranges of int8, the lists and the confidence floors. Without it, ranges
+            are observed on sessions that the model writes itself, the lists are empty, and there are no floors.
         blocklist: file of words and phrases that are never suggested.
         force: replace engines that stand at `out`.
         seed: of samples.
@@ -103,6 +106,7 @@ def write_engines(
         text = "" if blocklist is None else packed(blocklist, as_hashes=False)
         (folder / "blocklist.txt").write_text(text, encoding="utf-8")
         content = _content(checkpoint, sizes, precision, data, seed, checks)
+        content["decoding"] = asdict(_calibrated(made.suggester, lists_of(data, denied), data, seed))
         folders.write_manifest(folder, "engines", content | {"builder": maker.facts()})
         return folders.read_manifest(folder, "engines")
 
@@ -137,6 +141,7 @@ class Lowering:
         self._cases = agreement.record(reference, engine, sizes, constraint, prefixes, seed)
         self._checks = agreement.check(engine, sizes, self._cases, "fp32", "networks")
         require(self._checks, "the networks do not compute what PyTorch computes")
+        self.suggester = suggester
         self.networks = _in_precision(exact, suggester, sizes, precision, data, seed)
 
     def write_onnx(self, folder: Path) -> list[Check]:
@@ -204,6 +209,16 @@ def suggester_of(checkpoint: Checkpoint, engine: BatchEngine, sizes: Sizes) -> S
     )
 
 
+def _calibrated(suggester: Suggester, lists: calibrate.Lists, data: Dataset | None, seed: int) -> Decoding:
+    """Floors and weights of the lists, tuned on validation pairs as a bundle's are; the search is float32's."""
+    pairs = dataset_pairs(data.sessions("valid"), CALIBRATED, seed) if data is not None else []
+    if not pairs or suggester.search.decoding.beam < LIST:
+        say(f"no confidence floor: it takes validation pairs (--data) and a beam of {LIST}")
+        return suggester.search.decoding
+    say(f"tuning the confidence floor on {len(pairs):,} validation pairs")
+    return calibrate.calibrate(suggester, lists, pairs, seed)
+
+
 def _write_lists(checkpoint: Checkpoint, data: Dataset | None, denied: Blocklist, folder: Path) -> None:
     lists = lists_of(data, denied)
     shutil.copyfile(checkpoint.path / "tokenizer.json", folder / "tokenizer.json")
@@ -218,7 +233,6 @@ def _content(
 
     return {
         "model": asdict(checkpoint.config.model),
-        "decoding": asdict(Decoding(beam=sizes.beam, max_steps=sizes.steps)),
         "precision": precision,
         "sizes": asdict(sizes),
         "profiles": {"encoder": sizes.profile(sizes.encoder), "search": sizes.profile(sizes.search)},

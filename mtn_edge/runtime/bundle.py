@@ -50,7 +50,8 @@ class Bundle:
                 hint="make the bundle again",
             )
         check_files(path, manifest)
-        for name in (*NEEDED, *(graph_file(path, graph).name for graph in GRAPHS)):
+        graphs = (*GRAPHS, "history") if manifest["model"]["levels"] == 3 else GRAPHS
+        for name in (*NEEDED, *(graph_file(path, graph).name for graph in graphs)):
             if name not in manifest["files"]:
                 raise UserError(f"`{path}` holds no `{name}`", code="incomplete", hint="make the bundle again")
         return cls(path.absolute(), manifest)

@@ -103,7 +103,7 @@ def _cpu() -> dict[str, Any]:
         "model": model[1] if model else platform.processor() or platform.machine(),
         "cores": psutil.cpu_count(logical=True),
         "int8_flags": flags,
-        "note": "AVX2 without VNNI: int8 products may saturate, so verify bundles on this machine" if slow else None,
+        "note": "AVX2 without VNNI: int8 is slower here than it could be, and as exact" if slow else None,
     }
 
 
