@@ -4,6 +4,8 @@
 # KEYSTORE (PKCS12) and KEYSTORE_PASSWORD sign for a release; without them a debug key is made and kept.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+demo=$(dirname "$here")
+root=$(dirname "$demo")
 fail() {
   echo "$*" >&2
   exit 1
@@ -12,7 +14,7 @@ fail() {
 bundle=$(realpath -m "$1")
 out=$(realpath -m "$2")
 shift 2
-sdk=$here/../build/sdk
+sdk=$demo/build/sdk
 abis="arm64-v8a armeabi-v7a x86_64"
 split=no
 while [ $# -gt 0 ]; do
@@ -23,7 +25,6 @@ while [ $# -gt 0 ]; do
     *) fail "\`$1\` is not an option of build_apk.sh; it knows --sdk, --abis and --split" ;;
   esac
 done
-root=$here/../..
 python=${PYTHON:-$root/.venv/bin/python}
 name=mtn-edge-keyboard
 work=$out/work
@@ -37,9 +38,9 @@ for abi in $abis; do
 done
 
 # The bundle, proved on this machine; one that the app would refuse for want of a signature is refused here.
-key=$(sed -n 's/.*name="bundle_key"[^>]*>\([^<]*\)<.*/\1/p' "$here/../keyboard/src/main/res/values/bundle_key.xml")
+key=$(sed -n 's/.*name="bundle_key"[^>]*>\([^<]*\)<.*/\1/p' "$demo/keyboard/src/main/res/values/bundle_key.xml")
 rm -rf "$work"
-mkdir -p "$work/classes" "$work/assets"
+mkdir -p "$work/classes"
 verify=("$python" -m mtn_edge verify "$bundle")
 if [ -n "$key" ]; then
   "$python" "$here/public_key.py" "$key" >"$work/key.pem"
@@ -49,11 +50,10 @@ PYTHONPATH=$root "${verify[@]}" >"$work/verify.txt" || {
   cat "$work/verify.txt"
   fail "\`$bundle\` does not verify, so it does not go into the app; make it again"
 }
-cp -r "$bundle" "$work/assets/bundle"
 
-"$here/link_resources.sh" "$sdk" "$work" "$work/assets"
+"$here/link_resources.sh" "$sdk" "$work" "$bundle"
 # --release 8: what of java.* a phone has, nearly; the Maven builds of both parts compare it with API level 24 exactly.
-find "$here/../suggester/src/main/java" "$here/../keyboard/src/main/java" "$work/gen" -name '*.java' | sort |
+find "$demo/suggester/src/main/java" "$demo/keyboard/src/main/java" "$work/gen" -name '*.java' | sort |
   xargs javac -nowarn -Xlint:-options,-classfile --release 8 -encoding UTF-8 \
     -classpath "$sdk/android.jar:$sdk/ort/classes.jar:$(echo "$sdk"/libs/*.jar | tr ' ' ':')" -d "$work/classes"
 jar --create --file "$work/app.jar" -C "$work/classes" .
@@ -62,13 +62,13 @@ java -cp "$sdk/d8.jar" com.android.tools.r8.D8 --release --min-api 24 --output "
   --lib "$(dirname "$(dirname "$(realpath "$(command -v javac)")")")" --lib "$sdk/android.jar" \
   "$work/app.jar" "$sdk/ort/classes.jar" "$sdk"/libs/*.jar
 
-keystore=${KEYSTORE:-$here/../build/debug.p12}
+keystore=${KEYSTORE:-$demo/build/debug.p12}
 export KEYSTORE_PASSWORD=${KEYSTORE_PASSWORD:-android}
 [ -f "$keystore" ] || {
   [ -z "${KEYSTORE:-}" ] || fail "\`KEYSTORE\` is $keystore, and there is no such file; name a PKCS12 key store"
   mkdir -p "$(dirname "$keystore")"
   keytool -genkeypair -keystore "$keystore" -storetype PKCS12 -storepass:env KEYSTORE_PASSWORD -alias debug -keyalg RSA \
-    -keysize 2048 -validity 10000 -dname "CN=Android Debug" 2>/dev/null
+    -keysize 2048 -validity 10000 -dname "CN=Android Debug" >/dev/null 2>&1
 }
 assemble() { # APK ABI...: packs, signs and checks one APK
   local apk=$1 add=$work/add

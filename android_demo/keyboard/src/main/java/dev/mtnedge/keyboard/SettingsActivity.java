@@ -34,15 +34,15 @@ public final class SettingsActivity extends Activity {
         bundleImport = kept == null ? new BundleImport(this) : (BundleImport) kept;
         tryOut = new TryOut(findViewById(R.id.try_field), findViewById(R.id.try_list), findViewById(R.id.latency));
         keepClearOfBars(findViewById(R.id.settings_page));
-        onClick(R.id.enable, () -> open(new Intent(android.provider.Settings.ACTION_INPUT_METHOD_SETTINGS), 0));
-        onClick(R.id.choose, () -> keyboards().showInputMethodPicker());
+        onClick(R.id.setup_allow, () -> open(new Intent(android.provider.Settings.ACTION_INPUT_METHOD_SETTINGS), 0));
+        onClick(R.id.setup_take, () -> keyboards().showInputMethodPicker());
         onClick(R.id.bundle_folder, () -> open(new Intent(Intent.ACTION_OPEN_DOCUMENT_TREE), FOLDER));
         onClick(R.id.bundle_zip, () -> open(zipPicker(), ZIP));
         onClick(R.id.bundle_reset, () -> bundleImport.builtIn());
-        Switch suggestions = findViewById(R.id.suggestions);
+        Switch suggestions = findViewById(R.id.settings_suggestions);
         suggestions.setChecked(settings.suggestions());
         suggestions.setOnCheckedChangeListener((view, on) -> settings.setSuggestions(on));
-        Switch haptics = findViewById(R.id.haptics);
+        Switch haptics = findViewById(R.id.settings_haptics);
         haptics.setChecked(settings.haptics());
         haptics.setOnCheckedChangeListener((view, on) -> settings.setHaptics(on));
     }
@@ -116,9 +116,9 @@ public final class SettingsActivity extends Activity {
         boolean ready = enabled && current != null && current.startsWith(getPackageName() + "/");
         findViewById(R.id.setup_ready).setVisibility(ready ? View.VISIBLE : View.GONE);
         findViewById(R.id.setup_steps).setVisibility(ready ? View.GONE : View.VISIBLE);
-        text(R.id.enable, getString(enabled ? R.string.setup_done : R.string.enable));
-        findViewById(R.id.enable).setEnabled(!enabled);
-        findViewById(R.id.choose).setEnabled(enabled);
+        text(R.id.setup_allow, getString(enabled ? R.string.setup_done : R.string.setup_allow));
+        findViewById(R.id.setup_allow).setEnabled(!enabled);
+        findViewById(R.id.setup_take).setEnabled(enabled);
     }
 
     private static Intent zipPicker() {
