@@ -141,7 +141,7 @@ public final class KeyboardView extends View implements Touch.Target {
 
     @Override
     protected void onMeasure(int width, int height) {
-        setMeasuredDimension(MeasureSpec.getSize(width), Math.round(look.row * Page.LETTERS.rows().size()));
+        setMeasuredDimension(MeasureSpec.getSize(width), Math.round(look.row * Page.LETTERS.rows().size() + look.edge));
     }
 
     @Override
@@ -151,7 +151,7 @@ public final class KeyboardView extends View implements Touch.Target {
 
     private void layOut(int width, int height) {
         page = state.page();
-        geometry = new Geometry(page, width, height, look.edge);
+        geometry = new Geometry(page, width, height - look.edge, look.edge);
         nodes.onNewPage();
     }
 

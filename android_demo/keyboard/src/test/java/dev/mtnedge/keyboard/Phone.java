@@ -1,18 +1,17 @@
 package dev.mtnedge.keyboard;
 
 import static org.junit.Assert.assertTrue;
-import static org.junit.Assume.assumeTrue;
 
 import android.app.Activity;
 import android.content.res.Configuration;
 import android.graphics.Bitmap;
 import android.graphics.Canvas;
+import android.graphics.RectF;
 import android.inputmethodservice.InputMethodService;
 import android.os.Binder;
 import android.os.IBinder;
 import android.os.SystemClock;
 import android.text.InputType;
-import android.view.Gravity;
 import android.view.MotionEvent;
 import android.view.View;
 import android.view.ViewGroup;
@@ -26,6 +25,7 @@ import dev.mtnedge.suggester.FolderSource;
 import dev.mtnedge.suggester.Suggester;
 import dev.mtnedge.suggester.SuggestionWorker;
 import java.io.File;
+import java.io.FileNotFoundException;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.util.ArrayList;
@@ -73,29 +73,34 @@ final class Phone implements AutoCloseable {
         controller.create();
         method = (InputMethodService.InputMethodImpl) service.onCreateInputMethodInterface();
         // attachToken() would want a window manager; the window only needs some token
-        ReflectionHelpers.callInstanceMethod(service.getWindow(), "setToken", ClassParameter.from(IBinder.class, new Binder()));
+        ReflectionHelpers.callInstanceMethod(
+                service.getWindow(), "setToken", ClassParameter.from(IBinder.class, new Binder()));
     }
 
-    /** The bundle that -Dbundle names; the test is skipped when there is none. */
-    static File bundle() {
-        String folder = System.getProperty("bundle", "");
-        assumeTrue("no bundle: run tests/test_android_keyboard.py, or give -Dbundle=FOLDER", !folder.isEmpty());
-        return new File(folder);
+    /** A keyboard whose model is no model. */
+    static Phone withoutModel() {
+        return new Phone(() -> Suggester.open(name -> {
+            throw new FileNotFoundException(name);
+        }));
     }
 
     static Phone withBundle() {
-        File bundle = bundle();
+        return with(Bundles.good());
+    }
+
+    static Phone with(File bundle) {
         return new Phone(() -> Suggester.open(new FolderSource(bundle)));
     }
 
     /** A text field at the lower end of the page, with what a search box asks for. */
     private EditText searchField() {
         LinearLayout page = new LinearLayout(activity);
-        page.setGravity(Gravity.TOP);
+        page.setPadding(24, 0, 24, 0);
         EditText field = new EditText(activity);
         field.setHint("Search");
         field.setOnEditorActionListener((view, action, event) -> actions.add(action));
-        page.addView(field, new LinearLayout.LayoutParams(ViewGroup.LayoutParams.MATCH_PARENT, ViewGroup.LayoutParams.WRAP_CONTENT));
+        page.addView(field, new LinearLayout.LayoutParams(
+                ViewGroup.LayoutParams.MATCH_PARENT, ViewGroup.LayoutParams.WRAP_CONTENT));
         activity.setContentView(page);
         return field;
     }
@@ -147,6 +152,29 @@ final class Phone implements AutoCloseable {
         keys().dispatchTouchEvent(MotionEvent.obtain(now, now, action, x, y, 0));
     }
 
+    /** Two fingers are down, on two keys; one of them, by its number, has just come or leaves. */
+    void touchTwo(int action, int which, RectF first, RectF second) {
+        MotionEvent.PointerProperties[] fingers = new MotionEvent.PointerProperties[2];
+        MotionEvent.PointerCoords[] places = new MotionEvent.PointerCoords[2];
+        for (int finger = 0; finger < 2; finger++) {
+            fingers[finger] = new MotionEvent.PointerProperties();
+            fingers[finger].id = finger;
+            places[finger] = new MotionEvent.PointerCoords();
+            places[finger].x = (finger == 0 ? first : second).centerX();
+            places[finger].y = (finger == 0 ? first : second).centerY();
+        }
+        long now = SystemClock.uptimeMillis();
+        int what = action | which << MotionEvent.ACTION_POINTER_INDEX_SHIFT;
+        keys().dispatchTouchEvent(
+                MotionEvent.obtain(now, now, what, 2, fingers, places, 0, 0, 1, 1, 0, 0, 0, 0));
+        idle();
+    }
+
+    /** The key under the finger. */
+    Geometry.Placed held() {
+        return held;
+    }
+
     void tap(String name) {
         hold(name, 0);
     }
@@ -154,10 +182,8 @@ final class Phone implements AutoCloseable {
     /** A finger rests on a key for a while. */
     void hold(String name, long milliseconds) {
         press(name);
-        ShadowLooper.idleMainLooper(milliseconds, TimeUnit.MILLISECONDS);
-        Geometry.Placed placed = held;
-        touch(MotionEvent.ACTION_UP, placed.area.centerX(), placed.area.centerY());
-        idle();
+        pass(milliseconds);
+        release();
     }
 
     void press(String name) {
@@ -166,10 +192,28 @@ final class Phone implements AutoCloseable {
         idle();
     }
 
+    void release() {
+        touch(MotionEvent.ACTION_UP, held.area.centerX(), held.area.centerY());
+        idle();
+    }
+
     void type(String text) {
         for (String letter : text.split("")) {
             tap(letter);
         }
+    }
+
+    /** What apps do by themselves: after a search, for instance. */
+    void setText(String text) {
+        editor.setText(text);
+        editor.setSelection(text.length());
+        service.onUpdateSelection(0, 0, text.length(), text.length(), -1, -1);
+        idle();
+    }
+
+    /** The clock goes on. */
+    void pass(long milliseconds) {
+        ShadowLooper.idleMainLooper(milliseconds, TimeUnit.MILLISECONDS);
     }
 
     String text() {
@@ -193,8 +237,13 @@ final class Phone implements AutoCloseable {
         }
     }
 
+    /** Until there are suggestions that go on with what the field holds. */
     void awaitSuggestions() {
-        await(() -> !suggestions().isEmpty());
+        await(() -> !suggestions().isEmpty() && suggestions().stream().allMatch(line -> line.startsWith(text())));
+    }
+
+    boolean isShown(int id) {
+        return find(id).getVisibility() == View.VISIBLE;
     }
 
     View find(int id) {

@@ -10,7 +10,7 @@ import org.robolectric.annotation.GraphicsMode;
 
 /** Pictures of the keyboard in target/screenshots, for people to look at. */
 @RunWith(RobolectricTestRunner.class)
-@Config(sdk = 35, qualifiers = "w411dp-h460dp-port-notnight-xhdpi")
+@Config(sdk = 35, qualifiers = "w411dp-h420dp-port-notnight-xhdpi")
 @GraphicsMode(GraphicsMode.Mode.NATIVE)
 public class ScreenshotTest {
     @Test
@@ -19,13 +19,13 @@ public class ScreenshotTest {
     }
 
     @Test
-    @Config(qualifiers = "night")
+    @Config(qualifiers = "w411dp-h420dp-port-night-xhdpi")
     public void dark() throws Exception {
         draw("keyboard-dark");
     }
 
     @Test
-    @Config(qualifiers = "w820dp-h360dp-land-notnight-xhdpi")
+    @Config(qualifiers = "w820dp-h340dp-land-notnight-xhdpi")
     public void landscape() throws Exception {
         draw("keyboard-landscape");
     }
@@ -33,7 +33,9 @@ public class ScreenshotTest {
     private static void draw(String name) throws Exception {
         try (Phone phone = Phone.withBundle()) {
             phone.search();
-            phone.type("ho");
+            phone.type(Bundles.beginning());
+            phone.awaitSuggestions();
+            phone.tap("ENTER");
             phone.awaitSuggestions();
             phone.screenshot(name);
         }
@@ -41,7 +43,7 @@ public class ScreenshotTest {
 
     @Test
     public void password() throws Exception {
-        try (Phone phone = Phone.withBundle()) {
+        try (Phone phone = Phone.withoutModel()) {
             phone.focus(InputType.TYPE_CLASS_TEXT | InputType.TYPE_TEXT_VARIATION_PASSWORD, EditorInfo.IME_ACTION_DONE);
             phone.type("secret");
             phone.screenshot("keyboard-password");
@@ -49,13 +51,16 @@ public class ScreenshotTest {
     }
 
     @Test
-    public void popup() throws Exception {
-        try (Phone phone = Phone.withBundle()) {
+    public void longPress() throws Exception {
+        try (Phone phone = Phone.withoutModel()) {
             phone.search();
             phone.tap("SHIFT");
             phone.press("e");
-            org.robolectric.shadows.ShadowLooper.idleMainLooper(500, java.util.concurrent.TimeUnit.MILLISECONDS);
-            phone.screenshot("keyboard-popup");
+            phone.pass(500);
+            phone.screenshot("keyboard-long-press");
+            phone.release();
+            phone.press("h");
+            phone.screenshot("keyboard-press");
         }
     }
 
@@ -63,17 +68,33 @@ public class ScreenshotTest {
     public void pages() throws Exception {
         try (Phone phone = Phone.withBundle()) {
             phone.search();
-            phone.tap("EMOJI");
-            phone.screenshot("keyboard-emoji");
-            phone.tap("PLACES");
-            phone.screenshot("keyboard-emoji-2");
-            phone.tap("LETTERS");
-            phone.tap("SYMBOLS");
-            phone.screenshot("keyboard-symbols");
-            phone.tap("MORE");
-            phone.screenshot("keyboard-more");
+            phone.awaitSuggestions();
+            for (String page : new String[] {"EMOJI", "PLACES", "FOOD", "THINGS", "LETTERS", "SYMBOLS", "MORE"}) {
+                phone.tap(page);
+                phone.screenshot("page-" + page.toLowerCase(java.util.Locale.ROOT));
+            }
             phone.focus(InputType.TYPE_CLASS_NUMBER, EditorInfo.IME_ACTION_NEXT);
-            phone.screenshot("keyboard-numbers");
+            phone.screenshot("page-numbers");
+        }
+    }
+
+    @Test
+    @Config(qualifiers = "ar-ldrtl-w411dp-h420dp-port-notnight-xhdpi")
+    public void rightToLeft() throws Exception {
+        try (Phone phone = Phone.withBundle()) {
+            phone.search();
+            phone.type(Bundles.beginning());
+            phone.awaitSuggestions();
+            phone.screenshot("keyboard-right-to-left");
+        }
+    }
+
+    @Test
+    public void fault() throws Exception {
+        try (Phone phone = Phone.withoutModel()) {
+            phone.search();
+            phone.await(() -> !phone.notice().isEmpty());
+            phone.screenshot("keyboard-fault");
         }
     }
 }
