@@ -44,7 +44,7 @@ public class BundleStoreTest {
     @Before
     public void choose() throws Exception {
         Documents.install();
-        mine = Bundles.copy(Bundles.given(), new File(temporary.getRoot(), "My searches"));
+        mine = BundleCopies.copy(Bundles.good(), new File(temporary.getRoot(), "My searches"));
     }
 
     @Test
@@ -58,7 +58,7 @@ public class BundleStoreTest {
     public void aFolderIsCopiedChosenAndOpened() throws Exception {
         BundleStore.Outcome outcome = BundleStore.importFrom(context, Documents.tree(mine));
         assertTrue(outcome.sentence, outcome.imported);
-        assertTrue(outcome.sentence, outcome.sentence.startsWith("`My-searches` makes the suggestions now ("));
+        assertTrue(outcome.sentence, outcome.sentence.startsWith("“My-searches” makes the suggestions now ("));
         inForce("My-searches");
         for (File file : mine.listFiles()) {
             File copy = new File(new File(stored, "My-searches"), file.getName());
@@ -68,10 +68,10 @@ public class BundleStoreTest {
 
     @Test
     public void anArchiveMayHoldTheBundleAtItsTopOrInAFolder() throws Exception {
-        File flat = Bundles.zip(mine, new File(temporary.getRoot(), "flat.zip"), "");
+        File flat = BundleCopies.zip(mine, new File(temporary.getRoot(), "flat.zip"), "");
         assertTrue(BundleStore.importFrom(context, Documents.file(flat)).imported);
         inForce("flat");
-        File inFolder = Bundles.zip(mine, new File(temporary.getRoot(), "flat"), "bundle/");
+        File inFolder = BundleCopies.zip(mine, new File(temporary.getRoot(), "flat"), "bundle/");
         assertTrue(BundleStore.importFrom(context, Documents.file(inFolder)).imported);
         inForce("flat-2");
     }
@@ -86,32 +86,33 @@ public class BundleStoreTest {
 
     @Test
     public void anImportCleansUpAfterOneThatWasKilled() throws Exception {
-        Bundles.copy(mine, new File(stored, ".incoming"));
+        BundleCopies.copy(mine, new File(stored, ".incoming"));
         assertTrue(BundleStore.importFrom(context, Documents.tree(mine)).imported);
         inForce("My-searches");
     }
 
     @Test
     public void aDamagedBundleIsRefused() throws Exception {
-        Bundles.damage(mine, "suggest.onnx");
+        BundleCopies.damage(mine, "suggest.onnx");
         refused(Documents.tree(mine), "`suggest.onnx` is missing, damaged or changed");
         assertTrue(new File(mine, "tokenizer.json").delete());
-        refused(Documents.file(Bundles.zip(mine, new File(temporary.getRoot(), "a.zip"), "")), "is missing, damaged");
+        refused(Documents.file(BundleCopies.zip(mine, new File(temporary.getRoot(), "a.zip"), "")), "is missing, damaged");
     }
 
     @Test
     public void aNewerBundleIsRefused() throws Exception {
-        refused(Documents.tree(Bundles.age(mine)), "the bundle has format version 2, newer than 1");
+        File newer = Bundles.changed(manifest -> manifest.set("format_version", 2));
+        refused(Documents.tree(newer), "the bundle has format version 2, newer than 1");
     }
 
     @Test
     public void whereThereIsAKeyOnlyWhatItSignedIsTaken() throws Exception {
-        setKey(Bundles.publicKey());
+        setKey(BundleCopies.publicKey());
         refused(Documents.tree(mine), "the bundle is not signed");
-        Bundles.sign(mine);
+        BundleCopies.sign(mine);
         assertTrue(BundleStore.importFrom(context, Documents.tree(mine)).imported);
         inForce("My-searches");
-        setKey(Bundles.otherKey());
+        setKey(BundleCopies.otherKey());
         SuggesterException fault = assertThrows(SuggesterException.class, () -> BundleStore.open(context));
         assertEquals("bad-signature", fault.code());
         setKey("no key");
@@ -168,7 +169,7 @@ public class BundleStoreTest {
 
     @Test
     public void anArchiveThatBreaksOffIsRefused() throws Exception {
-        File whole = Bundles.zip(mine, new File(temporary.getRoot(), "whole.zip"), "");
+        File whole = BundleCopies.zip(mine, new File(temporary.getRoot(), "whole.zip"), "");
         byte[] bytes = Files.readAllBytes(whole.toPath());
         Files.write(whole.toPath(), Arrays.copyOf(bytes, bytes.length / 2));
         refused(Documents.file(whole), "what was chosen cannot be read");

@@ -2,109 +2,103 @@ package dev.mtnedge.keyboard;
 
 import static org.junit.Assume.assumeTrue;
 
+import com.eclipsesource.json.Json;
+import com.eclipsesource.json.JsonObject;
+import dev.mtnedge.suggester.FolderSource;
+import dev.mtnedge.suggester.Session;
+import dev.mtnedge.suggester.Suggester;
+import dev.mtnedge.suggester.SuggesterException;
 import java.io.File;
 import java.io.IOException;
+import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
-import java.util.zip.ZipEntry;
-import java.util.zip.ZipOutputStream;
-import net.i2p.crypto.eddsa.EdDSAEngine;
-import net.i2p.crypto.eddsa.EdDSAPrivateKey;
-import net.i2p.crypto.eddsa.spec.EdDSANamedCurveTable;
-import net.i2p.crypto.eddsa.spec.EdDSAPrivateKeySpec;
+import java.security.NoSuchAlgorithmException;
+import java.util.List;
+import java.util.function.Consumer;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
-/** Copies of a bundle that differ in one thing. */
+/** The bundle to test with, and copies of it that something is wrong with. */
 final class Bundles {
-    private static final EdDSAPrivateKeySpec KEY = key(1);
+    private static final String ZEROS = new String(new char[64]).replace('\0', '0');
+    private static String beginning;
 
     private Bundles() {}
 
-    /** The bundle that -Dbundle names; a test is skipped when there is none. */
-    static File given() {
+    /** The bundle that -Dbundle names; the test is skipped when there is none. */
+    static File good() {
         String folder = System.getProperty("bundle", "");
         assumeTrue("no bundle: run tests/test_android_keyboard.py, or give -Dbundle=FOLDER", !folder.isEmpty());
         return new File(folder);
     }
 
-    static File copy(File bundle, File to) throws IOException {
-        Files.createDirectories(to.toPath());
-        for (File file : bundle.listFiles()) {
-            Files.copy(file.toPath(), to.toPath().resolve(file.getName()));
-        }
-        return to;
-    }
-
-    /** The last byte of a file changes. */
-    static File damage(File bundle, String name) throws IOException {
-        Path path = bundle.toPath().resolve(name);
-        byte[] bytes = Files.readAllBytes(path);
-        bytes[bytes.length - 1] ^= 1;
-        Files.write(path, bytes);
-        return bundle;
-    }
-
-    /** The manifest says that the bundle is of a version to come. */
-    static File age(File bundle) throws IOException {
-        Path path = bundle.toPath().resolve("manifest.json");
-        String text = new String(Files.readAllBytes(path), StandardCharsets.UTF_8);
-        String old = text.replaceAll("(?s).*\"manifest_sha256\": *\"([0-9a-f]{64})\".*", "$1");
-        String zeros = old.replaceAll(".", "0");
-        String newer = text.replaceAll("\"format_version\": *1\\b", "\"format_version\": 2").replace(old, zeros);
-        Files.write(path, newer.replace(zeros, sha256(newer)).getBytes(StandardCharsets.UTF_8));
-        return bundle;
-    }
-
-    /** Signs with the key of {@link #publicKey}. */
-    static File sign(File bundle) throws IOException, GeneralSecurityException {
-        EdDSAEngine engine = new EdDSAEngine(MessageDigest.getInstance("SHA-512"));
-        engine.initSign(new EdDSAPrivateKey(KEY));
-        byte[] signature = engine.signOneShot(Files.readAllBytes(bundle.toPath().resolve("manifest.json")));
-        Files.write(bundle.toPath().resolve("manifest.sig"), signature);
-        return bundle;
-    }
-
-    static String publicKey() {
-        return hex(KEY.getA().toByteArray());
-    }
-
-    /** A public key that signed nothing. */
-    static String otherKey() {
-        return hex(key(2).getA().toByteArray());
-    }
-
-    private static EdDSAPrivateKeySpec key(int seed) {
-        byte[] bytes = new byte[32];
-        bytes[0] = (byte) seed;
-        return new EdDSAPrivateKeySpec(bytes, EdDSANamedCurveTable.getByName("Ed25519"));
-    }
-
-    /** An archive of a bundle; {@code before} stands before each name. */
-    static File zip(File bundle, File to, String before) throws IOException {
-        try (ZipOutputStream archive = new ZipOutputStream(Files.newOutputStream(to.toPath()))) {
-            for (File file : bundle.listFiles()) {
-                archive.putNextEntry(new ZipEntry(before + file.getName()));
-                Files.copy(file.toPath(), archive);
+    /** Two letters with which most of its suggestions begin. */
+    static String beginning() throws SuggesterException {
+        if (beginning == null) {
+            int most = 0;
+            try (Suggester suggester = Suggester.open(new FolderSource(good()))) {
+                Session session = suggester.session();
+                for (char letter = 'a'; letter <= 'z'; letter++) {
+                    int found = session.suggest(letter + "o", Suggestions.COUNT).suggestions().size();
+                    if (found > most) {
+                        most = found;
+                        beginning = letter + "o";
+                    }
+                }
             }
         }
-        return to;
+        return beginning;
+    }
+
+    /** A copy of which one file has another byte. */
+    static File damaged() throws IOException {
+        Path copy = copy();
+        Path file = copy.resolve("suggest.onnx");
+        byte[] bytes = Files.readAllBytes(file);
+        bytes[bytes.length / 2] ^= 1;
+        Files.write(file, bytes);
+        return copy.toFile();
+    }
+
+    /** A copy with another manifest, which fits. */
+    static File changed(Consumer<JsonObject> change) throws IOException {
+        Path copy = copy();
+        Path file = copy.resolve("manifest.json");
+        String text = new String(Files.readAllBytes(file), StandardCharsets.UTF_8);
+        JsonObject manifest = Json.parse(text).asObject().set("manifest_sha256", ZEROS);
+        change.accept(manifest);
+        String sealed = manifest.toString();
+        Files.write(file, sealed.replace(ZEROS, sha256(sealed)).getBytes(StandardCharsets.UTF_8));
+        return copy.toFile();
+    }
+
+    /** A copy that searches hundreds of times as long: no key press is answered before the next one comes. */
+    static File slow() throws IOException {
+        return changed(manifest -> manifest.get("decoding").asObject()
+                .set("beam", 2000).set("min_probability_complete", 0).set("min_probability_suggest", 0));
+    }
+
+    private static Path copy() throws IOException {
+        File from = good();
+        Path copy = Files.createTempDirectory("bundle");
+        try (Stream<Path> files = Files.list(from.toPath())) {
+            List<Path> all = files.collect(Collectors.toList());
+            for (Path file : all) {
+                Files.copy(file, copy.resolve(file.getFileName()));
+            }
+        }
+        return copy;
     }
 
     private static String sha256(String text) {
         try {
-            return hex(MessageDigest.getInstance("SHA-256").digest(text.getBytes(StandardCharsets.UTF_8)));
-        } catch (GeneralSecurityException error) {
+            byte[] digest = MessageDigest.getInstance("SHA-256").digest(text.getBytes(StandardCharsets.UTF_8));
+            return String.format("%064x", new BigInteger(1, digest));
+        } catch (NoSuchAlgorithmException error) {
             throw new IllegalStateException(error);
         }
-    }
-
-    private static String hex(byte[] bytes) {
-        StringBuilder text = new StringBuilder();
-        for (byte each : bytes) {
-            text.append(String.format("%02x", each));
-        }
-        return text.toString();
     }
 }

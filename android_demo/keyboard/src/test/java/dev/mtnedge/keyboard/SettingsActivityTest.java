@@ -104,10 +104,11 @@ public class SettingsActivityTest {
         chooseBundle();
         show();
         assertEquals("Type, and see how long the suggestions take.", text(R.id.latency));
-        type("ke");
+        String typed = Bundles.beginning();
+        type(typed);
         await(() -> text(R.id.latency).matches(LATENCY));
         for (String line : text(R.id.try_list).split("\n")) {
-            assertTrue(line, line.startsWith("ke") && line.length() > 2);
+            assertTrue(line, line.startsWith(typed) && line.length() > typed.length());
         }
         type("");
         assertEquals("Type, and see how long the suggestions take.", text(R.id.latency));
@@ -154,17 +155,17 @@ public class SettingsActivityTest {
         assertFalse(find(R.id.bundle_folder).isEnabled());
         assertEquals("The bundle is being copied and checked…", text(R.id.bundle_status));
         awaitImport();
-        assertEquals("Your bundle `mine`", text(R.id.bundle_name));
-        assertTrue(text(R.id.bundle_status).startsWith("`mine` makes the suggestions now"));
+        assertEquals("Your bundle “mine”", text(R.id.bundle_name));
+        assertTrue(text(R.id.bundle_status).startsWith("“mine” makes the suggestions now"));
         type("ke");
         await(() -> text(R.id.latency).matches(LATENCY));
 
-        Bundles.damage(mine(), "encode.onnx");
-        File archive = Bundles.zip(mine(), new File(temporary.getRoot(), "bad.zip"), "");
+        BundleCopies.damage(mine(), "encode.onnx");
+        File archive = BundleCopies.zip(mine(), new File(temporary.getRoot(), "bad.zip"), "");
         pick(R.id.bundle_zip, "android.intent.action.OPEN_DOCUMENT", Documents.file(archive));
         awaitImport();
         assertTrue(text(R.id.bundle_status).startsWith("`encode.onnx` is missing, damaged or changed"));
-        assertEquals("Your bundle `mine`", text(R.id.bundle_name));
+        assertEquals("Your bundle “mine”", text(R.id.bundle_name));
 
         find(R.id.bundle_reset).performClick();
         awaitImport();
@@ -180,13 +181,13 @@ public class SettingsActivityTest {
         controller.configurationChange();
         assertEquals("The bundle is being copied and checked…", text(R.id.bundle_status));
         awaitImport();
-        assertEquals("Your bundle `mine`", text(R.id.bundle_name));
+        assertEquals("Your bundle “mine”", text(R.id.bundle_name));
     }
 
     @Test
     public void aBundleThatCannotBeOpenedIsNamedInTheField() throws Exception {
         chooseBundle();
-        Bundles.damage(new File(context.getFilesDir(), "bundles/mine"), "tokenizer.json");
+        BundleCopies.damage(new File(context.getFilesDir(), "bundles/mine"), "tokenizer.json");
         show();
         type("ke");
         await(() -> text(R.id.latency).startsWith("`tokenizer.json` is missing, damaged or changed"));
@@ -207,7 +208,6 @@ public class SettingsActivityTest {
 
     @Test
     public void theFirstRunInLight() throws Exception {
-        chooseBundle();
         show();
         drawTo("settings-first-run");
     }
@@ -220,15 +220,15 @@ public class SettingsActivityTest {
     @Test
     @Config(qualifiers = "+night")
     public void thePageInDark() throws Exception {
+        chooseBundle();
         draw("settings-dark");
     }
 
     private void draw(String name) throws Exception {
-        chooseBundle();
         allow();
         take("dev.mtnedge.keyboard/.MtnKeyboardService");
         show();
-        type("kestrel");
+        type(Bundles.beginning());
         await(() -> text(R.id.latency).matches(LATENCY));
         drawTo(name);
     }
@@ -259,7 +259,7 @@ public class SettingsActivityTest {
 
     private File mine() throws IOException {
         File folder = new File(temporary.getRoot(), "mine");
-        return folder.exists() ? folder : Bundles.copy(Bundles.given(), folder);
+        return folder.exists() ? folder : BundleCopies.copy(Bundles.good(), folder);
     }
 
     private void chooseBundle() throws IOException {
@@ -284,7 +284,9 @@ public class SettingsActivityTest {
     }
 
     private void type(String text) {
-        ((EditText) find(R.id.try_field)).setText(text);
+        EditText field = (EditText) find(R.id.try_field);
+        field.setText(text);
+        field.setSelection(text.length());
         ShadowLooper.idleMainLooper();
     }
 
