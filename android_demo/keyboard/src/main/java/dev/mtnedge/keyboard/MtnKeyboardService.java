@@ -102,8 +102,10 @@ public final class MtnKeyboardService extends InputMethodService
     @Override
     public void onStartInputView(EditorInfo info, boolean restarting) {
         super.onStartInputView(info, restarting);
-        keys.forgetFinger();
-        strip.show("", Collections.emptyList());
+        if (!restarting) {  // apps restart at any time, in the middle of a touch too
+            keys.forgetFinger();
+            strip.show("", Collections.emptyList());
+        }
         read();
     }
 

@@ -46,7 +46,11 @@ final class SuggestionStrip {
         for (int place = 0; place < Suggestions.COUNT; place++) {
             int number = place;
             View chip = LayoutInflater.from(context).inflate(R.layout.keyboard_suggestion, places, false);
-            chip.setOnClickListener(view -> listener.onSuggestion(shown.get(number)));
+            chip.setOnClickListener(view -> {
+                if (number < shown.size()) {  // a click comes a little later than its finger, and lists change
+                    listener.onSuggestion(shown.get(number));
+                }
+            });
             chip.setVisibility(View.GONE);
             places.addView(chip);
         }

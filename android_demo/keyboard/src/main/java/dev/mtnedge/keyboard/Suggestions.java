@@ -22,8 +22,9 @@ final class Suggestions {
     private final SuggestionWorker.Callback callback;
     private SuggestionWorker worker;
     private String bundle;
-    private int queries;
-    private long lastQuery;
+    private boolean history;
+    /** When the session last grew or began, on the clock that goes on while the phone sleeps. */
+    private long active;
 
     /**
      * Nothing is opened yet.
@@ -62,8 +63,8 @@ final class Suggestions {
         if (worker != null && !query.trim().isEmpty()) {
             beginIfAway();
             worker.append(query);
-            queries++;
-            lastQuery = SystemClock.elapsedRealtime();
+            history = true;
+            active = SystemClock.elapsedRealtime();
         }
     }
 
@@ -74,8 +75,9 @@ final class Suggestions {
         }
     }
 
+    /** Whether there is anything to forget. */
     boolean hasHistory() {
-        return queries > 0;
+        return history;
     }
 
     /** Forgets all queries, and whatever the model made of them: a new worker knows nothing. */
@@ -89,13 +91,14 @@ final class Suggestions {
             worker.close();
             worker = null;
         }
-        queries = 0;
+        history = false;
     }
 
     private void beginIfAway() {
-        if (queries > 0 && SystemClock.elapsedRealtime() - lastQuery > GAP) {
+        long now = SystemClock.elapsedRealtime();
+        if (now - active > GAP) {
             worker.begin();
-            queries = 0;
+            active = now;
         }
     }
 }

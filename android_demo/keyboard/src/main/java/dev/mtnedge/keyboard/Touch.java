@@ -145,7 +145,7 @@ final class Touch {
     }
 
     private void repeat() {
+        clock.postDelayed(repeat, REPEAT);  // first, for the field's answer may end it
         target.onTyped(placed);
-        clock.postDelayed(repeat, REPEAT);
     }
 }
