@@ -194,7 +194,8 @@ public final class MtnKeyboardService extends InputMethodService
     public void onFault(SuggesterException fault) {
         faulty = true;
         if (strip != null) {
-            strip.say(getString(R.string.keyboard_fault, fault.getMessage()), 0);
+            String why = fault.getMessage().split(";")[0];  // the rest is for who makes bundles
+            strip.say(getString(R.string.keyboard_fault, why), 0);
         }
     }
 

@@ -1,7 +1,6 @@
 package dev.mtnedge.keyboard;
 
 import android.os.SystemClock;
-import dev.mtnedge.suggester.Request;
 import dev.mtnedge.suggester.SuggestionWorker;
 import java.util.Objects;
 import java.util.concurrent.Executor;
@@ -12,8 +11,6 @@ import java.util.concurrent.Executor;
  */
 final class Suggestions {
     static final int COUNT = 5;
-    /** Milliseconds after which popular queries take the model's place. */
-    private static final double DEADLINE = 250;
     /** Milliseconds without a query after which a new session begins, as in the logs that the model learnt from. */
     private static final long GAP = 30 * 60 * 1000;
 
@@ -54,7 +51,7 @@ final class Suggestions {
     void ask(String typed) {
         if (worker != null) {
             beginIfAway();
-            worker.request(Request.of(typed, COUNT).within(DEADLINE), callback);
+            worker.request(typed, COUNT, callback);  // a late list is still one for what is typed
         }
     }
 

@@ -85,7 +85,7 @@ public class FaultTest {
         });
         StringBuilder tooLong = new StringBuilder();
         for (int turn = 0; turn < 60; turn++) {
-            tooLong.append("q7");
+            tooLong.append("q7 ");
         }
         try (Phone phone = Phone.with(bundle)) {
             phone.search();

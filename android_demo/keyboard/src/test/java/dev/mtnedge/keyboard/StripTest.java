@@ -8,6 +8,8 @@ import static org.robolectric.Shadows.shadowOf;
 
 import android.content.Intent;
 import android.text.InputType;
+import android.view.View;
+import android.view.ViewGroup;
 import android.view.inputmethod.EditorInfo;
 import dev.mtnedge.suggester.FolderSource;
 import dev.mtnedge.suggester.Suggester;
@@ -76,6 +78,34 @@ public class StripTest {
             String first = phone.suggestions().get(0);
             phone.tapSuggestion(0);
             assertEquals("one\n" + first + "\nthree", phone.text());
+        }
+    }
+
+    @Test
+    @Config(qualifiers = "ar-ldrtl-w411dp-h891dp-port-xhdpi")
+    public void theFirstSuggestionStandsAtTheRightWhereTheLanguageBeginsThere() throws Exception {
+        try (Phone phone = Phone.withBundle()) {
+            phone.search();
+            phone.type(Bundles.beginning());
+            phone.awaitSuggestions();
+            phone.pass(100);  // until it is drawn
+            View scroll = phone.find(R.id.scroll);
+            View first = ((ViewGroup) phone.find(R.id.suggestions)).getChildAt(0);
+            assertEquals(scroll.getWidth(), first.getRight() - scroll.getScrollX());
+        }
+    }
+
+    @Test
+    public void aClickThatComesAfterItsSuggestionIsGoneDoesNothing() throws Exception {
+        try (Phone phone = Phone.withBundle()) {
+            phone.search();
+            phone.type(Bundles.beginning());
+            phone.awaitSuggestions();
+            phone.tap("SYMBOLS");
+            phone.tap("1");
+            phone.tap("1");
+            phone.tapSuggestion(Suggestions.COUNT - 1);
+            assertEquals(Bundles.beginning() + "11", phone.text());
         }
     }
 

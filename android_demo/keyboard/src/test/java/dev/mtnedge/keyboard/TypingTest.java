@@ -186,6 +186,18 @@ public class TypingTest {
     }
 
     @Test
+    public void anAppThatRestartsTheInputLosesNoKeyAndChangesNoPage() {
+        phone.press("a");
+        phone.restart();
+        phone.release();
+        assertEquals("a", phone.text());
+        phone.tap("SYMBOLS");
+        phone.restart();
+        phone.tap("1");
+        assertEquals("a1", phone.text());
+    }
+
+    @Test
     public void spaceAfterASymbolLeadsBackToLetters() {
         phone.tap("SYMBOLS");
         phone.tap("&");
