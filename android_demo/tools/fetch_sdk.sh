@@ -45,9 +45,13 @@ has onnxruntime-android.aar $sum || {
   mv package/Plugins/Android/onnxruntime.aar onnxruntime-android.aar
   rm -r package com.github.asus4.onnxruntime-0.4.8.tgz
   check onnxruntime-android.aar $sum
+  rm -rf ort
 }
-rm -rf ort
-unzip -q onnxruntime-android.aar classes.jar AndroidManifest.xml 'jni/*' -d ort
+[ -d ort ] || {
+  rm -rf ort.part
+  unzip -q onnxruntime-android.aar classes.jar AndroidManifest.xml 'jni/*' -d ort.part
+  mv ort.part ort
+}
 
 # What the library uses beside ONNX Runtime; the versions are those of its pom.xml.
 for jar in \

@@ -2,7 +2,7 @@
 
     pack_apk.py BASE ADD OUT
 
-OUT holds the entries of BASE and the files under the folder ADD, and is to be signed then. Native libraries and whatever
+OUT holds the entries of BASE and the files under the folder ADD, and is to be signed then. Native libraries and what
 BASE stores are stored: libraries start on 16 KB, so that the linker maps them out of the APK, all else on 4 bytes. The
 times are fixed: the same input gives the same bytes.
 """

@@ -1,6 +1,6 @@
-"""Writes an Ed25519 public key of 64 hex digits, as the app's manifest has it, as the PEM file that `verify --key` reads.
+"""Writes the Ed25519 public key of the app's manifest, 64 hex digits, as the PEM file that `verify --key` reads.
 
-    public_key.py HEX
+public_key.py HEX
 """
 
 import base64
