@@ -6,8 +6,8 @@ import java.util.Objects;
 import java.util.concurrent.Executor;
 
 /**
- * The model and the queries of this session, which are nowhere but in memory. No method waits for the model; all are for
- * the main thread.
+ * The model and the queries of this session, which are nowhere but in memory. No method waits for the model; all are
+ * for the main thread.
  */
 final class Suggestions {
     static final int COUNT = 5;

@@ -36,7 +36,10 @@ public class ScreenshotTest {
             phone.search();
             phone.type(Bundles.beginning());
             phone.awaitSuggestions();
+            phone.tapSuggestion(0);
             phone.tap("ENTER");
+            phone.setText("");
+            phone.type(Bundles.beginning());
             phone.awaitSuggestions();
             phone.screenshot(name);
         }

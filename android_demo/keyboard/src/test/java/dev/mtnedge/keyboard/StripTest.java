@@ -230,8 +230,8 @@ public class StripTest {
             phone.tap("ENTER");
         }
         try (Phone phone = Phone.withBundle()) {
-            phone.setText(Bundles.beginning());
             phone.search();
+            phone.setText(Bundles.beginning());
             phone.awaitSuggestions();
             assertFalse(phone.isShown(R.id.clear));
         }

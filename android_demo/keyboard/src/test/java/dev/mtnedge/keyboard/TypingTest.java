@@ -229,7 +229,8 @@ public class TypingTest {
         phone.editor.setImeActionLabel("Look up", 77);
         phone.search();
         assertEquals("Look up", spoken("ENTER"));
-        assertEquals("Look up", KeyFaces.label(phone.key("ENTER").key, phone.keys().state(), phone.keys().field(), null));
+        Key enter = phone.key("ENTER").key;
+        assertEquals("Look up", KeyFaces.label(enter, phone.keys().state(), phone.keys().field(), phone.activity));
         phone.tap("ENTER");
         assertEquals(Collections.singletonList(77), phone.actions);
     }
