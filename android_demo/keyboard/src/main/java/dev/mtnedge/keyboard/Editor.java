@@ -1,8 +1,8 @@
 package dev.mtnedge.keyboard;
 
+import android.icu.text.BreakIterator;
 import android.view.KeyEvent;
 import android.view.inputmethod.InputConnection;
-import java.text.BreakIterator;
 
 /** What keys do to the text of a field. */
 final class Editor {
@@ -48,7 +48,7 @@ final class Editor {
     void enter(Field field) {
         if (!field.breaksLines) {
             connection.performEditorAction(field.action);
-        } else if (field.isText()) {
+        } else if (field.hasLines()) {
             connection.commitText("\n", 1);
         } else {
             press(KeyEvent.KEYCODE_ENTER);

@@ -37,9 +37,10 @@ final class Field {
                 && action != EditorInfo.IME_ACTION_PREVIOUS;
     }
 
-    /** Whether it holds text that can have lines. */
-    boolean isText() {
-        return (inputType & InputType.TYPE_MASK_CLASS) == InputType.TYPE_CLASS_TEXT;
+    /** Whether its text may have several lines. */
+    boolean hasLines() {
+        return (inputType & InputType.TYPE_MASK_CLASS) == InputType.TYPE_CLASS_TEXT
+                && (inputType & InputType.TYPE_TEXT_FLAG_MULTI_LINE) != 0;
     }
 
     private static boolean isPrivate(EditorInfo info) {

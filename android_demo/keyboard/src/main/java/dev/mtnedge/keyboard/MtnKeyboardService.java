@@ -102,8 +102,10 @@ public final class MtnKeyboardService extends InputMethodService
     @Override
     public void onStartInputView(EditorInfo info, boolean restarting) {
         super.onStartInputView(info, restarting);
-        keys.forgetFinger();
-        strip.show("", Collections.emptyList());
+        if (!restarting) {  // apps restart at any time, in the middle of a touch too
+            keys.forgetFinger();
+            strip.show("", Collections.emptyList());
+        }
         read();
     }
 
@@ -192,7 +194,8 @@ public final class MtnKeyboardService extends InputMethodService
     public void onFault(SuggesterException fault) {
         faulty = true;
         if (strip != null) {
-            strip.say(getString(R.string.keyboard_fault, fault.getMessage()), 0);
+            String why = fault.getMessage().split(";")[0];  // the rest is for who makes bundles
+            strip.say(getString(R.string.keyboard_fault, why), 0);
         }
     }
 

@@ -31,7 +31,7 @@ enum Page {
             "SYMBOLS 0 . ENTER"),
     EMOJI("🙂", R.string.keyboard_emoji, 10,
             "😀 😂 🤣 😊 😍 😘 😎 🤔 😉 😅",
-            "🙂 😢 😭 😡 😱 😴 🤗 🙄 😏 🥳",
+            "🙂 😢 😭 😡 😱 😴 🤗 🙄 😏 🤓",
             "PLACES 👍 👎 👏 🙏 💪 👋 👀 DELETE",
             "LETTERS SPACE ENTER"),
     PLACES("🏡", R.string.keyboard_next_emoji, 10,

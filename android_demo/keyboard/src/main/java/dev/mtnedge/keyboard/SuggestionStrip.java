@@ -43,10 +43,16 @@ final class SuggestionStrip {
         clear = root.findViewById(R.id.clear);
         clear.setOnClickListener(view -> listener.onClear());
         root.findViewById(R.id.settings).setOnClickListener(view -> listener.onSettings());
+        places.addOnLayoutChangeListener((view, left, top, right, bottom, oldLeft, oldTop, oldRight, oldBottom) ->
+                scrollToFirst());
         for (int place = 0; place < Suggestions.COUNT; place++) {
             int number = place;
             View chip = LayoutInflater.from(context).inflate(R.layout.keyboard_suggestion, places, false);
-            chip.setOnClickListener(view -> listener.onSuggestion(shown.get(number)));
+            chip.setOnClickListener(view -> {
+                if (number < shown.size()) {  // a click comes a little later than its finger, and lists change
+                    listener.onSuggestion(shown.get(number));
+                }
+            });
             chip.setVisibility(View.GONE);
             places.addView(chip);
         }
@@ -64,8 +70,6 @@ final class SuggestionStrip {
             chip.setText(used ? styled(typed, shown.get(place)) : "");
             chip.setContentDescription(used ? context.getString(R.string.keyboard_suggestion, shown.get(place)) : "");
         }
-        scroll.scrollTo(context.getResources().getConfiguration().getLayoutDirection() == View.LAYOUT_DIRECTION_RTL
-                ? places.getWidth() : 0, 0);
     }
 
     /** Until the next list comes, keeps of this one what goes on with what is typed now. */
@@ -100,6 +104,11 @@ final class SuggestionStrip {
 
     void offerClearing(boolean offered) {
         clear.setVisibility(offered ? View.VISIBLE : View.GONE);
+    }
+
+    /** Where the line begins in the user's language. */
+    private void scrollToFirst() {
+        scroll.scrollTo(scroll.getLayoutDirection() == View.LAYOUT_DIRECTION_RTL ? places.getWidth() : 0, 0);
     }
 
     private CharSequence styled(String typed, String text) {

@@ -1,19 +1,16 @@
 package dev.mtnedge.keyboard;
 
 import android.os.SystemClock;
-import dev.mtnedge.suggester.Request;
 import dev.mtnedge.suggester.SuggestionWorker;
 import java.util.Objects;
 import java.util.concurrent.Executor;
 
 /**
- * The model and the queries of this session, which are nowhere but in memory. No method waits for the model; all are for
- * the main thread.
+ * The model and the queries of this session, which are nowhere but in memory. No method waits for the model; all are
+ * for the main thread.
  */
 final class Suggestions {
     static final int COUNT = 5;
-    /** Milliseconds after which popular queries take the model's place. */
-    private static final double DEADLINE = 250;
     /** Milliseconds without a query after which a new session begins, as in the logs that the model learnt from. */
     private static final long GAP = 30 * 60 * 1000;
 
@@ -22,8 +19,9 @@ final class Suggestions {
     private final SuggestionWorker.Callback callback;
     private SuggestionWorker worker;
     private String bundle;
-    private int queries;
-    private long lastQuery;
+    private boolean history;
+    /** When the session last grew or began, on the clock that goes on while the phone sleeps. */
+    private long active;
 
     /**
      * Nothing is opened yet.
@@ -53,7 +51,7 @@ final class Suggestions {
     void ask(String typed) {
         if (worker != null) {
             beginIfAway();
-            worker.request(Request.of(typed, COUNT).within(DEADLINE), callback);
+            worker.request(typed, COUNT, callback);  // a late list is still one for what is typed
         }
     }
 
@@ -62,8 +60,8 @@ final class Suggestions {
         if (worker != null && !query.trim().isEmpty()) {
             beginIfAway();
             worker.append(query);
-            queries++;
-            lastQuery = SystemClock.elapsedRealtime();
+            history = true;
+            active = SystemClock.elapsedRealtime();
         }
     }
 
@@ -74,8 +72,9 @@ final class Suggestions {
         }
     }
 
+    /** Whether there is anything to forget. */
     boolean hasHistory() {
-        return queries > 0;
+        return history;
     }
 
     /** Forgets all queries, and whatever the model made of them: a new worker knows nothing. */
@@ -89,13 +88,14 @@ final class Suggestions {
             worker.close();
             worker = null;
         }
-        queries = 0;
+        history = false;
     }
 
     private void beginIfAway() {
-        if (queries > 0 && SystemClock.elapsedRealtime() - lastQuery > GAP) {
+        long now = SystemClock.elapsedRealtime();
+        if (now - active > GAP) {
             worker.begin();
-            queries = 0;
+            active = now;
         }
     }
 }

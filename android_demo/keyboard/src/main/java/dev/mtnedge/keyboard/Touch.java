@@ -5,8 +5,8 @@ import android.os.Looper;
 import android.view.MotionEvent;
 
 /**
- * From fingers to keys. A key acts when its finger leaves it, shift and delete when it comes; a second finger lets go of
- * the first one's key, so that two thumbs can be fast.
+ * From fingers to keys. A key acts when its finger leaves it, shift and delete when it comes; a second finger lets go
+ * of the first one's key, so that two thumbs can be fast.
  */
 final class Touch {
     private static final int HOLD = 320;
@@ -145,7 +145,7 @@ final class Touch {
     }
 
     private void repeat() {
+        clock.postDelayed(repeat, REPEAT);  // first, for the field's answer may end it
         target.onTyped(placed);
-        clock.postDelayed(repeat, REPEAT);
     }
 }

@@ -9,6 +9,7 @@ import android.content.Context;
 import android.graphics.Insets;
 import android.os.SystemClock;
 import android.text.InputType;
+import android.view.HapticFeedbackConstants;
 import android.view.MotionEvent;
 import android.view.View;
 import android.view.WindowInsets;
@@ -122,7 +123,7 @@ public class AccessTest {
     public void keysAreFeltUnlessSwitchedOff() {
         ShadowView view = shadowOf((View) phone.keys());
         phone.tap("a");
-        assertEquals(android.view.HapticFeedbackConstants.KEYBOARD_TAP, view.lastHapticFeedbackPerformed());
+        assertEquals(HapticFeedbackConstants.KEYBOARD_TAP, view.lastHapticFeedbackPerformed());
         Settings.of(phone.service).setHaptics(false);
         phone.configure("w411dp-h891dp-port-night-xhdpi");
         ShadowView fresh = shadowOf((View) phone.keys());

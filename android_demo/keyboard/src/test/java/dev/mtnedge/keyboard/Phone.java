@@ -52,7 +52,6 @@ final class Phone implements AutoCloseable {
     private final ServiceController<MtnKeyboardService> controller;
     private final InputMethodService.InputMethodImpl method;
     private final Semaphore answers = new Semaphore(0);
-    private EditorInfo info;
     private Geometry.Placed held;
 
     @SuppressWarnings("deprecation")  // of what the system itself calls
@@ -114,14 +113,20 @@ final class Phone implements AutoCloseable {
     void focus(int inputType, int imeOptions) {
         editor.setInputType(inputType);
         editor.setImeOptions(imeOptions);
-        info = new EditorInfo();
-        InputConnection connection = editor.onCreateInputConnection(info);
-        focus(connection, info);
+        EditorInfo info = new EditorInfo();
+        focus(editor.onCreateInputConnection(info), info);
     }
 
     void focus(InputConnection connection, EditorInfo about) {
         method.startInput(connection, about);
         method.showSoftInput(InputMethod.SHOW_EXPLICIT, null);
+        idle();
+    }
+
+    /** An app tells the keyboard anew about the field that it is in. */
+    void restart() {
+        EditorInfo info = new EditorInfo();
+        method.restartInput(editor.onCreateInputConnection(info), info);
         idle();
     }
 

@@ -2,6 +2,7 @@ package dev.mtnedge.keyboard;
 
 import android.text.InputType;
 import android.view.inputmethod.EditorInfo;
+import java.util.Locale;
 import org.junit.Test;
 import org.junit.runner.RunWith;
 import org.robolectric.RobolectricTestRunner;
@@ -35,7 +36,10 @@ public class ScreenshotTest {
             phone.search();
             phone.type(Bundles.beginning());
             phone.awaitSuggestions();
+            phone.tapSuggestion(0);
             phone.tap("ENTER");
+            phone.setText("");
+            phone.type(Bundles.beginning());
             phone.awaitSuggestions();
             phone.screenshot(name);
         }
@@ -71,7 +75,7 @@ public class ScreenshotTest {
             phone.awaitSuggestions();
             for (String page : new String[] {"EMOJI", "PLACES", "FOOD", "THINGS", "LETTERS", "SYMBOLS", "MORE"}) {
                 phone.tap(page);
-                phone.screenshot("page-" + page.toLowerCase(java.util.Locale.ROOT));
+                phone.screenshot("page-" + page.toLowerCase(Locale.ROOT));
             }
             phone.focus(InputType.TYPE_CLASS_NUMBER, EditorInfo.IME_ACTION_NEXT);
             phone.screenshot("page-numbers");

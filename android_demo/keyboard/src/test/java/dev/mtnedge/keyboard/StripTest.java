@@ -8,6 +8,8 @@ import static org.robolectric.Shadows.shadowOf;
 
 import android.content.Intent;
 import android.text.InputType;
+import android.view.View;
+import android.view.ViewGroup;
 import android.view.inputmethod.EditorInfo;
 import dev.mtnedge.suggester.FolderSource;
 import dev.mtnedge.suggester.Suggester;
@@ -79,6 +81,33 @@ public class StripTest {
         }
     }
 
+    @Test
+    @Config(qualifiers = "ar-ldrtl-w411dp-h891dp-port-xhdpi")
+    public void theFirstSuggestionStandsAtTheRightWhereTheLanguageBeginsThere() throws Exception {
+        try (Phone phone = Phone.withBundle()) {
+            phone.search();
+            phone.type(Bundles.beginning());
+            phone.awaitSuggestions();
+            phone.pass(100);  // until it is drawn
+            View scroll = phone.find(R.id.scroll);
+            View first = ((ViewGroup) phone.find(R.id.suggestions)).getChildAt(0);
+            assertEquals(scroll.getWidth(), first.getRight() - scroll.getScrollX());
+        }
+    }
+
+    @Test
+    public void aClickThatComesAfterItsSuggestionIsGoneDoesNothing() throws Exception {
+        try (Phone phone = Phone.withBundle()) {
+            phone.search();
+            phone.type(Bundles.beginning());
+            phone.awaitSuggestions();
+            Settings.of(phone.service).setSuggestions(false);
+            phone.idle();
+            phone.tapSuggestion(0);
+            assertEquals(Bundles.beginning(), phone.text());
+        }
+    }
+
     private static String word() {
         try {
             return Bundles.beginning();
@@ -118,13 +147,15 @@ public class StripTest {
         try (Phone phone = Phone.withBundle()) {
             phone.search();
             phone.awaitSuggestions();
+            List<String> fresh = phone.suggestions();
             phone.tapSuggestion(0);
             phone.tap("ENTER");
-            assertTrue(phone.isShown(R.id.clear));
+            phone.setText("");
+            phone.await(() -> !phone.suggestions().isEmpty() && !phone.suggestions().equals(fresh));
             phone.pass(31 * 60 * 1000);
             phone.setText("");
-            phone.setText("a");
-            assertFalse(phone.isShown(R.id.clear));
+            phone.await(() -> phone.suggestions().equals(fresh));
+            assertTrue(phone.isShown(R.id.clear));
         }
     }
 
@@ -199,8 +230,8 @@ public class StripTest {
             phone.tap("ENTER");
         }
         try (Phone phone = Phone.withBundle()) {
-            phone.setText(Bundles.beginning());
             phone.search();
+            phone.setText(Bundles.beginning());
             phone.awaitSuggestions();
             assertFalse(phone.isShown(R.id.clear));
         }

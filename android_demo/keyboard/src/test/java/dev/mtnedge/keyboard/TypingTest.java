@@ -107,14 +107,14 @@ public class TypingTest {
         phone.press("e");
         phone.pass(400);
         slide(40 * 2 * 2.1f);
-        assertEquals("à0è", phone.text());
+        assertEquals("á0è", phone.text());
         phone.tap("SHIFT");
         phone.press("o");  // in the right half: the row goes to the left
         phone.pass(400);
         slide(-40 * 2 * 1f);
-        assertEquals("à0èÒ", phone.text());
+        assertEquals("á0èÓ", phone.text());
         phone.type("a");
-        assertEquals("à0èÒa", phone.text());
+        assertEquals("á0èÓa", phone.text());
     }
 
     /** The finger goes sideways and leaves. */
@@ -186,6 +186,18 @@ public class TypingTest {
     }
 
     @Test
+    public void anAppThatRestartsTheInputLosesNoKeyAndChangesNoPage() {
+        phone.press("a");
+        phone.restart();
+        phone.release();
+        assertEquals("a", phone.text());
+        phone.tap("SYMBOLS");
+        phone.restart();
+        phone.tap("1");
+        assertEquals("a1", phone.text());
+    }
+
+    @Test
     public void spaceAfterASymbolLeadsBackToLetters() {
         phone.tap("SYMBOLS");
         phone.tap("&");
@@ -217,7 +229,8 @@ public class TypingTest {
         phone.editor.setImeActionLabel("Look up", 77);
         phone.search();
         assertEquals("Look up", spoken("ENTER"));
-        assertEquals("Look up", KeyFaces.label(phone.key("ENTER").key, phone.keys().state(), phone.keys().field(), null));
+        Key enter = phone.key("ENTER").key;
+        assertEquals("Look up", KeyFaces.label(enter, phone.keys().state(), phone.keys().field(), phone.activity));
         phone.tap("ENTER");
         assertEquals(Collections.singletonList(77), phone.actions);
     }
