@@ -178,7 +178,7 @@ public final class SuggestionWorker implements AutoCloseable {
     private void take(Step step, Session session) {
         try {
             step.on(session);
-        } catch (SuggesterException | RuntimeException error) {
+        } catch (SuggesterException | RuntimeException | OutOfMemoryError error) {
             // A query that cannot be read is left out: the session stays as it was, and typing goes on.
         }
     }
