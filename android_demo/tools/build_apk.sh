@@ -27,6 +27,7 @@ while [ $# -gt 0 ]; do
 done
 python=${PYTHON:-$root/.venv/bin/python}
 name=mtn-edge-keyboard
+java=(java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC) # each runs for seconds: thorough compiling does not pay
 work=$out/work
 for tool in javac java keytool "$python"; do
   command -v "$tool" >/dev/null || fail "\`$tool\` is missing, and the Android app is built with a JDK (17 or newer) and" \
@@ -54,11 +55,11 @@ PYTHONPATH=$root "${verify[@]}" >"$work/verify.txt" || {
 "$here/link_resources.sh" "$sdk" "$work" "$bundle"
 # --release 8: what of java.* a phone has, nearly; the Maven builds of both parts compare it with API level 24 exactly.
 find "$demo/suggester/src/main/java" "$demo/keyboard/src/main/java" "$work/gen" -name '*.java' | sort |
-  xargs javac -nowarn -Xlint:-options,-classfile --release 8 -encoding UTF-8 \
+  xargs javac -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC -nowarn -Xlint:-options,-classfile --release 8 -encoding UTF-8 \
     -classpath "$sdk/android.jar:$sdk/ort/classes.jar:$(echo "$sdk"/libs/*.jar | tr ' ' ':')" -d "$work/classes"
 jar --create --file "$work/app.jar" -C "$work/classes" .
 mkdir "$work/dex"
-java -cp "$sdk/d8.jar" com.android.tools.r8.D8 --release --min-api 24 --output "$work/dex" \
+"${java[@]}" -cp "$sdk/d8.jar" com.android.tools.r8.D8 --release --min-api 24 --output "$work/dex" \
   --lib "$(dirname "$(dirname "$(realpath "$(command -v javac)")")")" --lib "$sdk/android.jar" \
   "$work/app.jar" "$sdk/ort/classes.jar" "$sdk"/libs/*.jar
 
@@ -78,7 +79,7 @@ assemble() { # APK ABI...: packs, signs and checks one APK
   cp "$work"/dex/*.dex "$add"
   for abi in "$@"; do cp -r "$sdk/ort/jni/$abi" "$add/lib"; done
   "$python" "$here/pack_apk.py" "$work/base.apk" "$add" "$work/unsigned.apk"
-  java -jar "$sdk/apksigner.jar" sign --ks "$keystore" --ks-pass env:KEYSTORE_PASSWORD --min-sdk-version 24 \
+  "${java[@]}" -jar "$sdk/apksigner.jar" sign --ks "$keystore" --ks-pass env:KEYSTORE_PASSWORD --min-sdk-version 24 \
     --v4-signing-enabled false --out "$apk" "$work/unsigned.apk"
   echo "$apk"
   "$python" "$here/check_apk.py" "$apk" "$sdk" --bundle "$bundle"

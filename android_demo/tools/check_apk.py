@@ -141,7 +141,7 @@ def sizes(apk: Path, archive: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
     for info in archive.infolist():
         packed = info.compress_size
         if info.compress_type == zipfile.ZIP_STORED:
-            packed = len(zlib.compress(archive.read(info), 9))
+            packed = len(zlib.compress(archive.read(info)))
         stored, compressed = table.get(part(info.filename), (0, 0))
         table[part(info.filename)] = stored + info.compress_size, compressed + packed
     rest = apk.stat().st_size - sum(stored for stored, _ in table.values())
