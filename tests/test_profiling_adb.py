@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +245,9 @@ def test_a_phone_that_computes_something_else_is_refused(
 def test_ctrl_c_removes_what_was_pushed(phone: Phone, runner: Path, class_path: str, tiny_bundle: Path) -> None:
     home = phone(class_path=class_path)
     command = [sys.executable, "-m", "mtn_edge", "profile", str(tiny_bundle), "--adb", "--runner", str(runner)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are deaf to it
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, preexec_fn=heard) as process:
         while not (home / "pid").exists() or not (home / "pid").read_text(encoding="utf-8"):
             assert process.poll() is None
             time.sleep(0.05)

@@ -101,6 +101,22 @@ final class Engine {
         }
     }
 
+    /**
+     * Begins to load ONNX Runtime's library on a thread of its own, which takes as long as all checks of a bundle;
+     * whoever needs it waits for it, and meets the error when there was one.
+     */
+    static void loadRuntime() {
+        Thread thread = new Thread(() -> {
+            try {
+                OrtEnvironment.getEnvironment();
+            } catch (LinkageError | RuntimeException error) {
+                // The constructor meets it again and tells.
+            }
+        }, "mtn-edge loading");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
     /** The state after one more query, 1 to {@code maxTokens} tokens long. */
     Map<String, Value> append(int[] tokens, Map<String, Value> state) throws SuggesterException {
         enter();
