@@ -368,6 +368,17 @@ def test_lists_agree_within_the_tolerance() -> None:
     assert not agrees(wanted, [], **judged)
 
 
+def test_the_runner_uses_nothing_that_android_lacks() -> None:
+    pom = DEMO / "profiler" / "pom.xml"
+    if shutil.which("mvn") is None or shutil.which("javac") is None:
+        pytest.skip("NOT TESTED: what the runner uses of Java, since there is no JDK or no Maven")
+    command = ["mvn", "--offline", "--batch-mode", "--quiet", f"--file={pom}", "process-classes"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "offline" in done.stdout:
+        pytest.skip(f"NOT TESTED: what the runner uses of Java: run `mvn -f {pom} process-classes` once")
+    assert done.returncode == 0, done.stdout
+
+
 def test_the_runner_is_built_for_phones(tmp_path: Path) -> None:
     if shutil.which("javac") is None or not (SDK / "complete").is_file():
         pytest.skip(f"NOT TESTED: the runner's build, since there is no JDK or no {SDK}: run tools/fetch_sdk.sh")
