@@ -21,6 +21,9 @@ JARS = (
     "net/i2p/crypto/eddsa/0.3.0/eddsa-0.3.0.jar",
 )
 
+HEAP = ("-Xms16m", "-Xmx64m")
+"""About what a phone gives: by itself a JVM lets garbage pile up to a share of the machine's memory."""
+
 
 def compile_runner(folder: Path) -> str:
     """The class path of the runner, whose classes go into `folder`.
@@ -49,7 +52,7 @@ def run(class_path: str, folder: Path, job: dict[str, Any]) -> dict[str, Any]:
     usual = {"threads": 1, "suggestions": SUGGESTIONS, "warm_up": WARM_UP, "sessions": [], "golden": []}
     file = folder / "job.json"
     file.write_text(json.dumps(usual | job), encoding="utf-8")
-    command = ["java", "-cp", class_path, MAIN, str(file)]
+    command = ["java", *HEAP, "-cp", class_path, MAIN, str(file)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         result = read_result(process.stdout, lambda _: None)
