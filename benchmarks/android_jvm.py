@@ -5,8 +5,8 @@
 The runner of `mtn-edge profile --adb` on this machine's JVM against the same protocol in Python, in turns: fresh
 processes that open the bundle (on the JVM cold: with ONNX Runtime's library, which is unpacked from its jar here and
 lies ready on a phone), and processes that type the bundle's golden queries after 50 requests that do not count. One
-thread; a heap of 64 MB and the JVM's first compiler alone, since that is nearer to a phone. Medians over the rounds, with the least and the most. Needs a JDK and the jars of `mvn -f android_demo/suggester
-test`.
+thread; a heap of 64 MB and the JVM's first compiler alone, since that is nearer to a phone. Medians over the rounds,
+with the least and the most. Needs a JDK and the jars of `mvn -f android_demo/suggester test`.
 """
 
 from __future__ import annotations
