@@ -13,6 +13,7 @@ from mtn_edge.console import ForceFlag, JsonFlag, SeedOption, VerboseFlag
 from mtn_edge.errors import missing_extra
 
 if TYPE_CHECKING:
+    from mtn_edge.profiling.on_phone import Device
     from mtn_edge.profiling.protocol import Profile
 
 
@@ -26,12 +27,28 @@ def profile(
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of one call.")] = 1,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page with plots.")] = None,
+    adb: Annotated[
+        bool, typer.Option("--adb", help="Measure on the phone that is connected, on each type of core.")
+    ] = False,
+    serial: Annotated[
+        str | None, typer.Option(metavar="S", help="The phone's name in `adb devices`, for --adb.")
+    ] = None,
+    runner: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What runs there, made by android_demo/tools/build_profiler.sh.",
+            show_default="android_demo/build/profiler.jar",
+        ),
+    ] = None,
     seed: SeedOption = 1,
     as_json: JsonFlag = False,
     force: ForceFlag = False,
     verbose: VerboseFlag = False,  # noqa: ARG001 (the entry point reads it)
 ) -> None:
     """Measure what bundles cost: bytes, loading, memory, encoding a query, suggestions at every key press."""
+    if not adb and (serial is not None or runner is not None):
+        raise typer.BadParameter(f"--{'serial' if serial is not None else 'runner'} goes with --adb")
     from mtn_edge.names import distinct_names
     from mtn_edge.profiling.cases import draw_sessions, golden_sessions
     from mtn_edge.profiling.report import about, words, write_report
@@ -50,12 +67,17 @@ def profile(
         from mtn_edge.data.dataset import Dataset
 
         held_out = draw_sessions(Dataset.open(data).sessions("test"), seed=seed)
-    profiles = {
-        name: _profile(name, bundle, held_out if held_out is not None else golden_sessions(bundle), threads)
+    cases = {
+        name: (bundle, held_out if held_out is not None else golden_sessions(bundle))
         for name, bundle in zip(distinct_names(bundles), bundles, strict=True)
     }
+    how = ""
+    if adb:
+        profiles, how = _on_phone(cases, threads, serial, runner)
+    else:
+        profiles = {name: _profile(name, *case, threads) for name, case in cases.items()}
     source = f"the test split of {data.resolve().name}" if data is not None else "each bundle's golden vectors"
-    sentences = about(profiles, source)
+    sentences = f"{about(profiles, source)} {how}".strip()
     if report is not None:
         write_report(report, profiles, about=sentences)
         console.say(f"report: {report}")
@@ -70,3 +92,30 @@ def _profile(name: str, bundle: Path, sessions: list[list[str]], threads: int) -
     total = sum(1 for _ in presses(sessions))
     with console.progress(f"profile, {name}", total, "requests") as update:
         return profile_bundle(bundle, sessions, threads=threads, progress=lambda done: update(done, ""))
+
+
+def _on_phone(
+    cases: dict[str, tuple[Path, list[list[str]]]], threads: int, serial: str | None, runner: Path | None
+) -> tuple[dict[str, Profile], str]:
+    """What was measured on the phone, and how, in sentences."""
+    from mtn_edge.profiling.adb import connect
+    from mtn_edge.profiling.on_phone import about_device, prepared
+    from mtn_edge.profiling.runner import DEFAULT
+
+    profiles: dict[str, Profile] = {}
+    with prepared(connect(serial), runner or DEFAULT) as device:
+        for name, (bundle, sessions) in cases.items():
+            for kind, profile in _profile_there(device, name, bundle, sessions, threads).items():
+                profiles[f"{name}, {kind}" if kind else name] = profile
+    return profiles, about_device(device, profiles)
+
+
+def _profile_there(
+    device: Device, name: str, bundle: Path, sessions: list[list[str]], threads: int
+) -> dict[str, Profile]:
+    from mtn_edge.profiling.cases import presses
+    from mtn_edge.profiling.on_phone import profile_on_phone
+
+    total = sum(1 for _ in presses(sessions)) * max(len(device.core_types), 1)
+    with console.progress(f"profile, {name}", total, "requests") as update:
+        return profile_on_phone(device, bundle, sessions, threads=threads, progress=lambda done: update(done, ""))

@@ -10,7 +10,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,21 @@ def profile_bundle(
     opening = Job(bundle=str(bundle), threads=threads, sessions=[])
     loads = [_run(opening, lambda _: None) for _ in range(LOADS)]
     measured = _run(Job(bundle=str(bundle), threads=threads, sessions=list(sessions)), progress)
+    surroundings = {"machine": describe_machine(), "versions": describe_versions()}
+    return summarize(bundle, loads, measured, {"threads": threads, "sessions": len(sessions), **surroundings})
+
+
+def summarize(
+    bundle: Path, loads: Sequence[dict[str, Any]], measured: dict[str, Any], given: dict[str, Any]
+) -> Profile:
+    """The figures of what the processes measured.
+
+    Args:
+        bundle: its folder.
+        loads: results of the processes that opened it and ended (see `worker.measure`).
+        measured: the result of the one that answered requests.
+        given: what stands in the figures as it is: `threads`, `sessions`, `machine`, `versions`.
+    """
     table = np.array(measured["requests"]).reshape(-1, 4)
     earlier, typed, took = table[:, 1], table[:, 2], table[:, 3]
     pressed = typed > 0
@@ -72,6 +87,7 @@ def profile_bundle(
         "load_ms": statistics.median(load["load_ms"] for load in loads),
         "load_ms_all": [load["load_ms"] for load in loads],
         "import_ms": statistics.median(load["import_ms"] for load in loads),
+        "open_rss_mb": statistics.median(load["open_rss_mb"] for load in loads),
         "rss_mb": measured["rss_mb"],
         "process_mb": measured["process_mb"],
         "encode_ms": percentiles(measured["encode"]),
@@ -81,14 +97,10 @@ def profile_bundle(
             "by_prefix_length": _grouped(PREFIX_GROUPS, typed[pressed], took[pressed]),
             "by_session_length": _grouped(SESSION_GROUPS, earlier[pressed], took[pressed]),
         },
-        "threads": threads,
         "suggestions": SUGGESTIONS,
         "warm_up": WARM_UP,
-        "sessions": len(sessions),
-        "machine": describe_machine(),
-        "versions": describe_versions(),
     }
-    return Profile(figures, took[pressed].tolist())
+    return Profile(figures | given, took[pressed].tolist())
 
 
 def percentiles(values: Sequence[float] | np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -107,6 +119,26 @@ def _grouped(
     return {name: percentiles(values[mask]) for name, mask in masks.items() if mask.any()}
 
 
+def read_result(lines: Iterable[str], progress: Callable[[int], None]) -> dict[str, Any] | None:
+    """The result among the lines that a measuring process prints (see `worker`); None when it ended without one.
+
+    Raises:
+        UserError: what it met.
+    """
+    for line in lines:
+        if not line.startswith("{") or not line.endswith("\n"):
+            continue  # of a library that talks, or cut off
+        document = json.loads(line)
+        if "done" in document:
+            progress(document["done"])
+        elif "error" in document:
+            raise UserError(**document["error"])
+        else:
+            result: dict[str, Any] = document["result"]
+            return result
+    return None
+
+
 def _run(job: Job, progress: Callable[[int], None]) -> dict[str, Any]:
     command = [sys.executable, "-m", "mtn_edge.profiling.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:  # noqa: S603
@@ -115,18 +147,12 @@ def _run(job: Job, progress: Callable[[int], None]) -> dict[str, Any]:
         json.dump(asdict(job), worker.stdin)
         worker.stdin.close()
         try:
-            for line in worker.stdout:
-                document = json.loads(line)
-                if "done" in document:
-                    progress(document["done"])
-                elif "error" in document:
-                    raise UserError(**document["error"])
-                else:
-                    result: dict[str, Any] = document["result"]
-                    return result
+            result = read_result(worker.stdout, progress)
         except BaseException:
             worker.kill()
             raise
+    if result is not None:
+        return result
     raise UserError(
         f"the process that measures `{job.bundle}` ended with status {worker.returncode} and no result",
         code="worker-failed",

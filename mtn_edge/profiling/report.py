@@ -28,6 +28,7 @@ def words(profiles: Profiles) -> str:
         ["size", *(_megabytes(x["bytes"]) for x in figures)],
         ["load, hashes checked", *(f"{x['load_ms']:.0f} ms" for x in figures)],
         ["memory growth", *(f"{x['rss_mb']:.0f} MB" for x in figures)],
+        ["  of it by opening", *(f"{x['open_rss_mb']:.0f} MB" for x in figures)],
     ]
     for key, label in _TIMES.items():
         table.append([f"{label}: p50 / p95 / p99", *(_times(x[key]) for x in figures)])

@@ -19,6 +19,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.ReadWriteLock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 
@@ -72,6 +73,8 @@ final class Engine {
     /** Of models that remember a user's earlier sessions; null for others. */
     private final OrtSession history;
     private final Map<String, Value> nothing = new HashMap<>();
+    /** The table of a search that is over, for the next one: memory outside the heap comes back late. */
+    private final AtomicReference<ByteBuffer> spare = new AtomicReference<>();
     /** Closing waits for the runs at work. */
     private final ReadWriteLock open = new ReentrantReadWriteLock();
     private boolean closed;
@@ -99,6 +102,22 @@ final class Engine {
             }
             throw error instanceof SuggesterException ? (SuggesterException) error : failed(error);
         }
+    }
+
+    /**
+     * Begins to load ONNX Runtime's library on a thread of its own, which takes as long as all checks of a bundle;
+     * whoever needs it waits for it, and meets the error when there was one.
+     */
+    static void loadRuntime() {
+        Thread thread = new Thread(() -> {
+            try {
+                OrtEnvironment.getEnvironment();
+            } catch (LinkageError | RuntimeException error) {
+                // The constructor meets it again and tells.
+            }
+        }, "mtn-edge loading");
+        thread.setDaemon(true);
+        thread.start();
     }
 
     /** The state after one more query, 1 to {@code maxTokens} tokens long. */
@@ -221,15 +240,21 @@ final class Engine {
     private Map<String, Value> asked(PrefixConstraint.Constraint constraint, int beam, int maxSteps, float floor) {
         Map<String, Value> feeds = new HashMap<>();
         feeds.put("start_tokens", integers(constraint.startTokens, constraint.startTokens.length));
-        ByteBuffer table = buffer(constraint.nextState.length);
-        table.put(constraint.nextState).rewind();
         long states = constraint.nextState.length / vocabSize;
-        feeds.put("next_state", new Value(OnnxJavaType.UINT8, table, states, vocabSize));
+        feeds.put("next_state", new Value(OnnxJavaType.UINT8, table(constraint.nextState), states, vocabSize));
         feeds.put("start_state", integers(new int[] {constraint.startState}, 1));
         feeds.put("beam", integers(new int[] {beam}, 1));
         feeds.put("max_steps", integers(new int[] {maxSteps}));
         feeds.put("floor", new Value(OnnxJavaType.FLOAT, buffer(4).putFloat(0, floor)));
         return feeds;
+    }
+
+    private ByteBuffer table(byte[] nextState) {
+        ByteBuffer last = spare.getAndSet(null);
+        ByteBuffer table = last != null && last.capacity() >= nextState.length ? last : buffer(nextState.length);
+        table.clear();
+        table.put(nextState).flip();
+        return table;
     }
 
     private Hypotheses search(Map<String, Value> feeds, OrtSession.RunOptions options) throws OrtException {
@@ -250,6 +275,7 @@ final class Engine {
             return new Hypotheses(tokens, scores, tensor(found, "mass").getFloatBuffer().get(0));
         } finally {
             close(inputs);
+            spare.set(feeds.get("next_state").bytes);
         }
     }
 

@@ -68,6 +68,7 @@ public final class Suggester implements AutoCloseable {
     });
 
     private Suggester(BundleSource source, Options options) throws SuggesterException {
+        Engine.loadRuntime();
         Bundle bundle = new Bundle(source, options.key);
         decoding = bundle.decoding;
         tokenizer = Tokenizer.read(bundle.text("tokenizer.json"));
