@@ -21,7 +21,7 @@ from mtn_edge.runtime.suggester import Suggester
 from mtn_edge.training.checkpoint import load_checkpoint
 from quantize.teacher import agreement, same_tokenizer
 
-QUERIES = 500
+QUERIES = 2000
 """Queries that are asked about at most, in each task and split."""
 KEY_PRESSES = 1000
 """Key presses that are timed, about."""
