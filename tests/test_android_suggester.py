@@ -22,7 +22,7 @@ from export.golden import Golden
 from export.held_out import LIST
 from export.mobile import export_mobile
 from mtn_edge.config import ModelConfig
-from mtn_edge.folders import write_manifest
+from mtn_edge.folders import read_manifest, write_manifest
 from mtn_edge.runtime.blocklist import _words, fold, hashed
 from mtn_edge.runtime.completions import FILE, Completions
 from mtn_edge.runtime.lists import FOLLOWERS, Mixing, pair_entries
@@ -326,8 +326,12 @@ def text_questions() -> list[Document]:
     return [{"bundle": "bundle", "text": text} for text in texts]
 
 
+def golden_of(bundle: Path) -> Golden:
+    return Golden.load(bundle / "golden.json", read_manifest(bundle, "bundle")["model"])
+
+
 def golden_questions(fixtures: Path) -> list[Document]:
-    vectors = Golden.load(fixtures / "trained" / "golden.json").vectors
+    vectors = golden_of(fixtures / "trained").vectors
     return [
         {"bundle": bundle, "session": vector.session, "typed": vector.typed, "k": LIST, "floor": 0.0}
         for bundle in ("trained", "ort")
@@ -354,7 +358,7 @@ def test_ten_thousand_random_key_presses_get_the_lists_of_the_runtime(maven: lis
 
 
 def test_golden_vectors_get_the_expected_lists(answered: Any, fixtures: Path) -> None:
-    golden = Golden.load(fixtures / "trained" / "golden.json")
+    golden = golden_of(fixtures / "trained")
     _, answers = answered["golden"]
     for vector, found in zip([*golden.vectors, *golden.vectors], answers, strict=True):
         right = [{"source": "any", **entry} for entry in vector.suggestions]
