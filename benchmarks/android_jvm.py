@@ -22,7 +22,7 @@ from typing import Any
 from measuring.goals import goal
 from measuring.inputs import ROOT, find_inputs
 from measuring.jvm import DEMO, compile_runner, lines_of_code, run
-from train_speed import write
+from measuring.results import write
 
 from mtn_edge.pages.tables import aligned
 from mtn_edge.profiling.cases import golden_sessions

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from measuring.inputs import ROOT
-from train_speed import write
+from measuring.results import write
 
 from export.checks import Check
 from export.golden import Golden

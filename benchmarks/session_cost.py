@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from measuring.goals import goal
 from measuring.inputs import ROOT
-from train_speed import write
+from measuring.results import write
 
 from mtn_edge.config import ModelConfig, override, preset
 from mtn_edge.data.batches import Batch, Batches, TokenizedSessions

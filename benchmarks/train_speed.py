@@ -10,7 +10,6 @@ They take turns, a few rounds. `transformers` and `accelerate` come with the dep
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 from dataclasses import replace
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from measuring.goals import goal
 from measuring.inputs import ROOT, find_dataset
+from measuring.results import write
 from peers.flat_trainer import Pair, flat_pairs, train_flat
 
 from mtn_edge.config import Config, override, preset
@@ -104,14 +104,6 @@ def row(name: str, system: str, rates: list[float], tokens: int) -> dict[str, An
         "spread": [min(rates), max(rates)],
         "tokens": tokens,
     }
-
-
-def write(path: Path, document: dict[str, Any]) -> None:
-    """Puts the document in place whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".tmp")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 def print_document(document: dict[str, Any]) -> None:
