@@ -165,7 +165,7 @@ def figures_of(corpus: Corpus, options: argparse.Namespace) -> dict[str, Any]:
         "differences": differences,
         "race": _race(corpus, data),
         "recipes": {
-            name: json.loads(file.read_text(encoding="utf-8"))
+            name: json.loads(file.read_text(encoding="utf-8").replace(f"{ROOT}/", ""))
             for name in _recipes()
             if (file := WORK / corpus.name / "recipes" / f"{name}.json").is_file()
         },
