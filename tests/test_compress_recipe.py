@@ -61,10 +61,10 @@ def test_a_student_is_trained_as_its_teacher_was_unless_the_recipe_says_otherwis
         "model.d_model=64",
     ]
     teacher = override(preset("small"), [*settings, "model.max_tokens=20", "train.bpe_dropout=0.1"])
-    (point,) = read("[student.train]\naverage = 0.8\n").points
+    (point,) = read("[student]\npasses = 2\n[student.train]\naverage = 0.8\n").points
     assert point.student is not None
     config = point.student.config(teacher)
-    assert (config.train.epochs, config.train.average, config.train.bpe_dropout) == (3, 0.8, 0.0)
+    assert (config.train.epochs, config.train.average, config.train.bpe_dropout) == (6, 0.8, 0.0)
     assert config.train.learning_rate == preset("tiny").train.learning_rate
     assert (config.model.dropout, config.model.max_tokens, config.model.d_model) == (0.3, 20, 128)
 
@@ -127,6 +127,7 @@ def test_every_combination_is_a_point(layers: list[int], share: float) -> None:
         ("[budgets]\nsize_mb = nan\n", "must be a number"),
         ("[budgets]\nmax_quality_drop = 3\n", "a share below 1: 0.03 is 3 %"),
         ("[prune]\nrounds = 1.5\nffn = 0.5\n", "must be a whole number"),
+        ("[student]\npasses = 0\n", "`student.passes` in the recipe is 0, and it must be at least 1"),
         ("[prune]\nffn = 1.0\n", "at least 0 and below 1"),
         ("[prune]\nrounds = 1\n", "`[prune]` removes nothing"),
         ("[prune]\nffn = 0.5\nrounds = 0\n", "at least 1"),

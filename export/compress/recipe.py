@@ -59,6 +59,9 @@ class Student:
 
     arch: Literal["mtn", "transformer", "seq2seq", "hred", "tail-lstm"] = "mtn"
     preset: Literal["tiny", "small", "base"] = "tiny"
+    passes: int = 1
+    """Its epochs for each of the teacher's: distillation goes on giving long after that (Beyer et al. 2022, *Knowledge
+    distillation: a good teacher is patient and consistent*, arXiv 2106.05237)."""
     settings: tuple[str, ...] = ()
     """The tables `student.model`, `student.train` and `student.distill`, as `section.key=value`."""
 
@@ -75,7 +78,7 @@ class Student:
             config = dataclasses.replace(
                 config,
                 model=dataclasses.replace(config.model, **model),
-                train=dataclasses.replace(teacher.train, **train),
+                train=dataclasses.replace(teacher.train, epochs=self.passes * teacher.train.epochs, **train),
             )
         config = override(config, list(self.settings))
         return check(dataclasses.replace(config, distill=config.distill or DistillConfig()))
@@ -205,7 +208,7 @@ def _points(document: Mapping[str, Any], space: Mapping[str, Any]) -> Iterator[P
 
 
 def _read_student(table: Mapping[str, Any]) -> Student:
-    own = {key: value for key, value in table.items() if key in ("arch", "preset")}
+    own = {key: value for key, value in table.items() if key in ("arch", "preset", "passes")}
     settings = tuple(
         f"{section}.{key}={value}" for section in _STUDENT for key, value in table.get(section, {}).items()
     )
@@ -217,7 +220,7 @@ def _read_student(table: Mapping[str, Any]) -> Student:
 _STUDENT: dict[str, Any] = {"model": ModelConfig, "train": TrainConfig, "distill": DistillConfig}
 _SECTIONS: dict[str, Any] = {"budgets": Budgets, "prune": Prune, "quantize": Quantize}
 _KNOWN = (
-    *("target", "student.arch", "student.preset", "search.time_limit", "search.space"),
+    *("target", "student.arch", "student.preset", "student.passes", "search.time_limit", "search.space"),
     *(f"{name}.{key.name}" for name, section in _SECTIONS.items() for key in dataclasses.fields(section)),
     *(f"student.{name}.{key.name}" for name, section in _STUDENT.items() for key in dataclasses.fields(section)),
 )
@@ -278,6 +281,8 @@ def _require_sense(recipe: Recipe) -> None:
         raise _bad("budgets.max_quality_drop", budgets.max_quality_drop, "a share below 1: 0.03 is 3 %")
     for point in recipe.points:
         quantize, prune = point.quantize, point.prune
+        if point.student is not None and point.student.passes < 1:
+            raise _bad("student.passes", point.student.passes, "at least 1")
         if quantize.method != "dynamic" and quantize.precision != "int8":
             raise _bad("quantize.method", quantize.method, f"dynamic with quantize.precision {quantize.precision}")
         if quantize.max_drop is not None:
