@@ -511,7 +511,9 @@ def test_the_model_in_front_of_engines_calls_them_and_answers_as_here(engines_se
     found = 0
     for start in range(0, len(asked), 6):
         rows = asked[start : start + 6]
-        texts, scores, _, reasons = (output for output in client.post({"inputs": tensors(rows)})["outputs"])
+        answer = client.post({"inputs": tensors(rows)})
+        assert "error" not in answer, answer
+        texts, scores, _, reasons = answer["outputs"]
         wanted = served.engine.run([partial(local, served.suggester, question) for question in rows])
         width = texts["shape"][1]
         for row, right in enumerate(wanted):

@@ -86,23 +86,23 @@ def _told(error: Exception) -> Any:
 
 
 def _encode(model: str, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """The memory as Triton's own tensors, on the GPU where the engine left them."""
-    return _run(model, feeds, MEMORY, on_gpu=True)
+    """The memory as Triton's own tensors, wherever the engine left them: on its GPU."""
+    return _run(model, feeds, MEMORY)
 
 
 def _search(model: str, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    found = _run(model, feeds, FOUND, on_gpu=False)
+    in_memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
+    found = _run(model, feeds, FOUND, preferred_memory=in_memory)
     arrays = {name: tensor.as_numpy() for name, tensor in found.items()}
     return arrays | {"mass": arrays["mass"].reshape(-1)}  # [B, 1] as Triton has it
 
 
-def _run(model: str, feeds: Mapping[str, Any], outputs: Sequence[str], *, on_gpu: bool) -> dict[str, Any]:
-    place = pb_utils.TRITONSERVER_MEMORY_GPU if on_gpu else pb_utils.TRITONSERVER_MEMORY_CPU
+def _run(model: str, feeds: Mapping[str, Any], outputs: Sequence[str], **options: Any) -> dict[str, Any]:
     request = pb_utils.InferenceRequest(
         model_name=model,
         requested_output_names=list(outputs),
         inputs=[_tensor(name, values) for name, values in feeds.items()],
-        preferred_memory=pb_utils.PreferredMemory(place, 0),
+        **options,
     )
     answer = request.exec()
     if answer.has_error():
