@@ -23,6 +23,7 @@ from mtn_edge.errors import UserError
     chunk=st.integers(1, 40),
     packed=st.booleans(),
 )
+@example(rows=[b"1\ta\r2\tb\r"], end=b"\n", whole=False, chunk=3, packed=False)
 @example(rows=[b"a", b"", b"b\r"], end=b"\r\n", whole=False, chunk=3, packed=False)
 def test_lines_do_not_depend_on_the_block(
     tmp_path_factory: pytest.TempPathFactory, rows: list[bytes], end: bytes, whole: bool, chunk: int, packed: bool
@@ -32,6 +33,10 @@ def test_lines_do_not_depend_on_the_block(
         return
     path = tmp_path_factory.mktemp("lines") / "log"
     path.write_bytes(gzip.compress(content) if packed else content)
+    if b"\n" not in content and b"\r" in content.rstrip(b"\r"):
+        with pytest.raises(UserError, match="its lines end in carriage returns alone; end them with line feeds"):
+            list(read_lines(path, chunk_bytes=max(chunk, 3)))
+        return
     found: list[str] = []
     fallback: list[int] = []
     for part in read_lines(path, chunk_bytes=max(chunk, 3)):

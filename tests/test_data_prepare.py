@@ -234,6 +234,11 @@ def test_zero_bytes_inside_a_long_log_do_no_harm(tmp_path: Path) -> None:
         ("", {}, "`LOG` is empty; name a log"),
         ("\n \n", {}, "`LOG` holds no query; name a log"),
         ("AnonID\tQuery\tQueryTime\tItemRank\tClickURL\n", {}, "`LOG` holds no query"),
+        (
+            at("09:00:00", "a").replace("\n", "\r") * 2,
+            {"format": "auto"},
+            "`LOG` is not a text log: its lines end in carr",
+        ),
         ("hello\nworld\n", {}, "no line of `LOG` is of the format aol: user, query and time"),
         (b"\x50\x4b\x00\x00", {}, "`LOG` is not a text log: it holds zero bytes"),
         ("1\ta\t2006-03-01 10:00:00".encode("utf-16"), {}, "`LOG` is not a text log: it is UTF-16; convert it"),

@@ -67,7 +67,7 @@ def _blocks(path: Path, chunk_bytes: int) -> Iterator[bytes]:
 
 def _whole_lines(path: Path, source: BufferedReader | gzip.GzipFile, chunk_bytes: int) -> Iterator[bytes]:
     rest = b""
-    at_start = True
+    at_start = one_line = True
     while chunk := source.read(chunk_bytes):
         if at_start:
             chunk = _check_text(path, chunk)
@@ -79,8 +79,11 @@ def _whole_lines(path: Path, source: BufferedReader | gzip.GzipFile, chunk_bytes
             if len(rest) > MAX_LINE_BYTES:
                 raise _not_text(path, f"it holds a line longer than {MAX_LINE_BYTES:,} bytes")
             continue
+        one_line = False
         yield rest + chunk[:end]
         rest = chunk[end:]
+    if one_line and b"\r" in rest.rstrip(b"\r"):
+        raise _not_text(path, "its lines end in carriage returns alone", hint="end them with line feeds")
     if rest:
         yield rest + b"\n"
 

@@ -29,6 +29,12 @@ _UNSPACED = (
 )
 """Code points, first and last, of the scripts that write no blanks between words: the same on every device, whatever
 its edition of Unicode."""
+_DECORATION = (
+    *((0x0334, 0x0338), (0x034F, 0x034F)),  # strokes through letters, grapheme joiner
+    *((0x115F, 0x1160), (0x180B, 0x180F)),  # fillers, Mongolian variants
+    *((0x20D0, 0x20FF), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF)),  # frames and keycaps, variants
+)
+"""Marks that change how a letter or an emoji looks and never which one it is: a word is the same without them."""
 _ASCII_WORDS = re.compile("[a-z0-9]+")
 _HASHED = "mtn-edge blocklist of salted hashes: "
 """How the first line of a hashed list begins; the salt follows, then a line for each entry: its words, its hash."""
@@ -187,9 +193,12 @@ def _words(text: str) -> list[str]:
 @lru_cache(maxsize=4096)
 def _spaced(letter: str) -> str:
     category = unicodedata.category(letter)
-    if category == "Cf":  # a joiner inside a word does not cut it in two
+    if category == "Cf" or _in(_DECORATION, letter):  # a joiner inside a word does not cut it in two
         return ""
     if category[0] not in "LMN":
         return " "
-    unspaced = any(first <= ord(letter) <= last for first, last in _UNSPACED)
-    return f" {letter} " if unspaced else letter
+    return f" {letter} " if _in(_UNSPACED, letter) else letter
+
+
+def _in(ranges: tuple[tuple[int, int], ...], letter: str) -> bool:
+    return any(first <= ord(letter) <= last for first, last in ranges)

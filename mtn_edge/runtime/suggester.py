@@ -42,7 +42,7 @@ FEW = "the model has fewer continuations than were asked for"
 FEW_ALLOWED = "the block list denies the rest"
 NO_MORE_POPULAR = "no more popular queries begin with the typed text"
 LONGEST_TEXT = 1000
-"""Characters of a typed text beyond which only a popular query as long as that could go on."""
+"""Characters of a typed text beyond which it is not even brought into normal form, which takes long for some."""
 LONGEST_QUERY = 4000
 """Characters of an earlier query of which the last tokens are looked for."""
 GROUNDED = 128
@@ -218,14 +218,14 @@ class Suggester:
             raise closed()
         if request.k == 0:
             return [], NOTHING_ASKED
+        if len(request.typed) > LONGEST_TEXT:
+            return [], TOO_LONG
         try:
             prefix = normalize_prefix(request.typed)
         except ValueError:
             return [], UNREADABLE
         if "\0" in request.typed:
             return [], UNREADABLE
-        if len(prefix) > LONGEST_TEXT and not self._completions.begins(prefix):
-            return [], TOO_LONG
         blocklist = self._blocklist.current()
         if blocklist.denies(prefix):
             return [], DENIED

@@ -33,6 +33,12 @@ final class Blocklist {
         {0x1AFF0, 0x1B16F}, {0x20000, 0x323AF},
     };
 
+    /** Marks that change how a letter or an emoji looks and never which one it is. */
+    private static final int[][] DECORATION = {
+        {0x0334, 0x0338}, {0x034F, 0x034F}, {0x115F, 0x1160}, {0x180B, 0x180F}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F},
+        {0xE0100, 0xE01EF},
+    };
+
     /** Phrases as they are, or their hashes. */
     private final Set<String> marks = new HashSet<>();
     /** The numbers of words that phrases have. */
@@ -106,12 +112,12 @@ final class Blocklist {
         for (int at = 0, code; at < folded.length(); at += Character.charCount(code)) {
             code = folded.codePointAt(at);
             int type = Character.getType(code);
-            if (type == Character.FORMAT) {
+            if (type == Character.FORMAT || isIn(DECORATION, code)) {
                 continue;  // a joiner inside a word does not cut it in two
             }
             if (type < Character.UPPERCASE_LETTER || type > Character.OTHER_NUMBER) {
                 spaced.append(' ');
-            } else if (isUnspaced(code)) {
+            } else if (isIn(UNSPACED, code)) {
                 spaced.append(' ').appendCodePoint(code).append(' ');
             } else {
                 spaced.appendCodePoint(code);
@@ -126,9 +132,9 @@ final class Blocklist {
         return words;
     }
 
-    private static boolean isUnspaced(int code) {
-        for (int[] script : UNSPACED) {
-            if (script[0] <= code && code <= script[1]) {
+    private static boolean isIn(int[][] ranges, int code) {
+        for (int[] range : ranges) {
+            if (range[0] <= code && code <= range[1]) {
                 return true;
             }
         }

@@ -128,12 +128,6 @@ final class Completions {
         return sum;
     }
 
-    /** Whether any query begins with {@code prefix}. */
-    boolean begins(String prefix) {
-        int[] run = run(prefix);
-        return run[0] < run[1];
-    }
-
     /** The places of the queries that begin with {@code prefix}: the first, and one after the last. */
     private int[] run(String prefix) {
         byte[] beginning = prefix.getBytes(StandardCharsets.UTF_8);

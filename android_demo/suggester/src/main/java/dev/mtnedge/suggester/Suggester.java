@@ -20,7 +20,7 @@ import java.util.concurrent.TimeUnit;
  * SuggestionWorker} does all of it on a thread of its own.
  */
 public final class Suggester implements AutoCloseable {
-    /** Characters of a typed text beyond which only a popular query as long as that could go on. */
+    /** Characters of a typed text beyond which it is not even brought into normal form, which takes long for some. */
     private static final int LONGEST_TEXT = 1000;
 
     /** What may be set when a bundle is opened; each method changes this object and gives it back. */
@@ -155,6 +155,9 @@ public final class Suggester implements AutoCloseable {
         if (request.count == 0) {
             return Reason.NOTHING_ASKED;
         }
+        if (request.typed.codePointCount(0, request.typed.length()) > LONGEST_TEXT) {
+            return Reason.TOO_LONG;
+        }
         String prefix;
         try {
             prefix = Text.normalizePrefix(request.typed);
@@ -163,9 +166,6 @@ public final class Suggester implements AutoCloseable {
         }
         if (request.typed.indexOf('\0') >= 0) {
             return Reason.UNREADABLE;
-        }
-        if (prefix.codePointCount(0, prefix.length()) > LONGEST_TEXT && !completions.begins(prefix)) {
-            return Reason.TOO_LONG;
         }
         if (Choice.denies(blocklists, prefix)) {
             return Reason.DENIED;

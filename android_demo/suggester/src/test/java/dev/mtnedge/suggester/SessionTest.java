@@ -72,6 +72,9 @@ public class SessionTest {
         assertEquals(Reason.DENIED, session.suggest("SEX ", 8).reason());
         assertEquals(Reason.TOO_LONG, session.suggest(new String(new char[60]).replace("\0", "ю"), 8).reason());
         assertEquals(Reason.TOO_LONG, session.suggest(new String(new char[5000]).replace("\0", "ю"), 8).reason());
+        // Whose normal form takes many seconds: it is not made.
+        String marks = "e" + new String(new char[500_000]).replace("\0", "\u0301\u0323");
+        assertEquals(Reason.TOO_LONG, session.suggest(Request.of(marks, 8).within(60_000)).reason());
     }
 
     @Test
