@@ -120,7 +120,7 @@ public class GlobeTest extends PhoneCase {
         fits();
     }
 
-    /** At the same place on all pages but that of numbers, as wide as a letter, and with a blank that thumbs still find. */
+    /** At the same place on all pages but that of numbers, as wide as a letter, with a blank that thumbs find. */
     private void fits() {
         RectF globe = phone.key("GLOBE").area;
         float column = phone.key("q").area.width();
