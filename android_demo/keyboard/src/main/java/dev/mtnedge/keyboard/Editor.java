@@ -1,6 +1,9 @@
 package dev.mtnedge.keyboard;
 
 import android.icu.text.BreakIterator;
+import android.os.SystemClock;
+import android.text.InputType;
+import android.view.KeyCharacterMap;
 import android.view.KeyEvent;
 import android.view.inputmethod.InputConnection;
 
@@ -33,14 +36,16 @@ final class Editor {
     }
 
     /** Takes what is selected away, or what the user sees as the last character. */
-    void delete() {
+    void delete(Field field) {
         CharSequence selected = connection.getSelectedText(0);
         CharSequence before = connection.getTextBeforeCursor(LONGEST_CHARACTER, 0);
-        if (selected != null && selected.length() > 0) {
+        if (field.inputType == InputType.TYPE_NULL) {  // it takes nothing but keys
+            press(KeyEvent.KEYCODE_DEL);
+        } else if (selected != null && selected.length() > 0) {
             connection.commitText("", 1);
         } else if (before != null && before.length() > 0) {
             connection.deleteSurroundingText(lastCharacter(before.toString()), 0);
-        } else {  // a field that does not tell what is in it, as a terminal's
+        } else {  // nothing before the cursor, or a field that does not tell
             press(KeyEvent.KEYCODE_DEL);
         }
     }
@@ -74,6 +79,13 @@ final class Editor {
         return left.length() + right.length() >= LONGEST_LINE ? null : new Line(left, right);
     }
 
+    /** All of the line that the cursor is in, with what is selected; null as of {@link #line}. */
+    String wholeLine() {
+        Line line = line();
+        CharSequence selected = connection.getSelectedText(0);
+        return line == null ? null : line.before + (selected == null ? "" : selected) + line.after;
+    }
+
     /** Writes a text in the place of the line that the cursor is in, in one step for the app. */
     void replaceLine(String text) {
         connection.beginBatchEdit();
@@ -89,9 +101,13 @@ final class Editor {
         }
     }
 
+    /** As a key of the screen: hardware's would end the app's touch mode, which takes the first enter for itself. */
     private void press(int code) {
-        connection.sendKeyEvent(new KeyEvent(KeyEvent.ACTION_DOWN, code));
-        connection.sendKeyEvent(new KeyEvent(KeyEvent.ACTION_UP, code));
+        long now = SystemClock.uptimeMillis();
+        for (int action : new int[] {KeyEvent.ACTION_DOWN, KeyEvent.ACTION_UP}) {
+            connection.sendKeyEvent(new KeyEvent(now, now, action, code, 0, 0, KeyCharacterMap.VIRTUAL_KEYBOARD, 0,
+                    KeyEvent.FLAG_SOFT_KEYBOARD | KeyEvent.FLAG_KEEP_TOUCH_MODE));
+        }
     }
 
     private static int lastCharacter(String text) {

@@ -31,10 +31,10 @@ final class Field {
                 || actionLabel == null && action == EditorInfo.IME_ACTION_NONE;
     }
 
-    /** Whether enter issues what was typed as a query, rather than going from one box of a form to the next. */
+    /** Whether enter issues what was typed as a query, rather than sending a message or going on in a form. */
     boolean issuesQueries() {
-        return !isPrivate && !breaksLines && action != EditorInfo.IME_ACTION_NEXT
-                && action != EditorInfo.IME_ACTION_PREVIOUS;
+        return !isPrivate && !breaksLines && action != EditorInfo.IME_ACTION_SEND
+                && action != EditorInfo.IME_ACTION_NEXT && action != EditorInfo.IME_ACTION_PREVIOUS;
     }
 
     /** Whether its text may have several lines. */

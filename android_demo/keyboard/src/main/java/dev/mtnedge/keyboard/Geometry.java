@@ -25,13 +25,14 @@ final class Geometry {
     /**
      * Lays a page out.
      *
+     * @param globe whether it has the key to the next keyboard.
      * @param edge pixels that stay free at the left and at the right.
      */
-    Geometry(Page page, float width, float height, float edge) {
+    Geometry(Page page, boolean globe, float width, float height, float edge) {
         List<Placed> all = new ArrayList<>();
         float column = (width - 2 * edge) / page.columns;
-        rowHeight = height / page.rows().size();
-        for (List<Key> row : page.rows()) {
+        rowHeight = height / Page.ROWS;
+        for (List<Key> row : page.rows(globe)) {
             float top = rows.size() * rowHeight;
             float columns = 0;
             for (Key key : row) {

@@ -5,6 +5,36 @@ import android.view.inputmethod.EditorInfo;
 
 /** What stands on the keys, and how they are called aloud. */
 final class KeyFaces {
+    /** What enter does. */
+    private enum Enter {
+        BREAK(EditorInfo.IME_ACTION_NONE, R.drawable.keyboard_enter, R.string.keyboard_enter),
+        GO(EditorInfo.IME_ACTION_GO, R.drawable.keyboard_go, R.string.keyboard_go),
+        SEARCH(EditorInfo.IME_ACTION_SEARCH, R.drawable.keyboard_search, R.string.keyboard_search),
+        SEND(EditorInfo.IME_ACTION_SEND, R.drawable.keyboard_send, R.string.keyboard_send),
+        NEXT(EditorInfo.IME_ACTION_NEXT, R.drawable.keyboard_next, R.string.keyboard_next),
+        PREVIOUS(EditorInfo.IME_ACTION_PREVIOUS, R.drawable.keyboard_previous, R.string.keyboard_previous),
+        DONE(EditorInfo.IME_ACTION_DONE, R.drawable.keyboard_done, R.string.keyboard_done);
+
+        private final int action;
+        private final int icon;
+        private final int name;
+
+        Enter(int action, int icon, int name) {
+            this.action = action;
+            this.icon = icon;
+            this.name = name;
+        }
+
+        static Enter of(Field field) {
+            for (Enter each : values()) {
+                if (!field.breaksLines && field.action == each.action) {
+                    return each;
+                }
+            }
+            return BREAK;
+        }
+    }
+
     private KeyFaces() {}
 
     /** The drawable on a key; 0 for keys with a text. */
@@ -22,9 +52,11 @@ final class KeyFaces {
             case DELETE:
                 return R.drawable.keyboard_delete;
             case ENTER:
-                return field.actionLabel == null ? enterIcon(field) : 0;
+                return field.actionLabel == null ? Enter.of(field).icon : 0;
             case PAGE:
                 return key.page() == Page.EMOJI && !state.page().hasEmoji() ? R.drawable.keyboard_emoji : 0;
+            case GLOBE:
+                return R.drawable.keyboard_globe;
             default:
                 return 0;
         }
@@ -55,50 +87,15 @@ final class KeyFaces {
                         : R.string.keyboard_shift_locked);
             case DELETE:
                 return context.getString(R.string.keyboard_delete);
+            case GLOBE:
+                return context.getString(R.string.keyboard_globe);
             case PAGE:
                 return context.getString(key.page().name);
             case ENTER:
-                return field.actionLabel != null ? field.actionLabel.toString() : context.getString(enterName(field));
+                return field.actionLabel != null
+                        ? field.actionLabel.toString() : context.getString(Enter.of(field).name);
             default:
                 return state.textOf(key);
-        }
-    }
-
-    private static int enterIcon(Field field) {
-        switch (field.breaksLines ? EditorInfo.IME_ACTION_NONE : field.action) {
-            case EditorInfo.IME_ACTION_SEARCH:
-                return R.drawable.keyboard_search;
-            case EditorInfo.IME_ACTION_GO:
-                return R.drawable.keyboard_go;
-            case EditorInfo.IME_ACTION_SEND:
-                return R.drawable.keyboard_send;
-            case EditorInfo.IME_ACTION_NEXT:
-                return R.drawable.keyboard_next;
-            case EditorInfo.IME_ACTION_PREVIOUS:
-                return R.drawable.keyboard_previous;
-            case EditorInfo.IME_ACTION_DONE:
-                return R.drawable.keyboard_done;
-            default:
-                return R.drawable.keyboard_enter;
-        }
-    }
-
-    private static int enterName(Field field) {
-        switch (field.breaksLines ? EditorInfo.IME_ACTION_NONE : field.action) {
-            case EditorInfo.IME_ACTION_SEARCH:
-                return R.string.keyboard_search;
-            case EditorInfo.IME_ACTION_GO:
-                return R.string.keyboard_go;
-            case EditorInfo.IME_ACTION_SEND:
-                return R.string.keyboard_send;
-            case EditorInfo.IME_ACTION_NEXT:
-                return R.string.keyboard_next;
-            case EditorInfo.IME_ACTION_PREVIOUS:
-                return R.string.keyboard_previous;
-            case EditorInfo.IME_ACTION_DONE:
-                return R.string.keyboard_done;
-            default:
-                return R.string.keyboard_enter;
         }
     }
 }

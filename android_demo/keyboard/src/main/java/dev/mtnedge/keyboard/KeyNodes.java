@@ -34,14 +34,21 @@ final class KeyNodes extends AccessibilityNodeProvider {
     void onNewPage() {
         hovered = NONE;
         focused = NONE;
-        view.sendAccessibilityEvent(AccessibilityEvent.TYPE_WINDOW_CONTENT_CHANGED);
+        onNewNames();
+    }
+
+    /** Keys are called otherwise now: screen readers remember the nodes until they hear that their parent changed. */
+    void onNewNames() {
+        if (manager().isEnabled()) {
+            AccessibilityEvent event = event(AccessibilityEvent.TYPE_WINDOW_CONTENT_CHANGED);
+            event.setContentChangeTypes(AccessibilityEvent.CONTENT_CHANGE_TYPE_SUBTREE);
+            view.sendAccessibilityEventUnchecked(event);
+        }
     }
 
     /** A finger explores; returns whether it was for the keys. */
     boolean onHover(MotionEvent event) {
-        AccessibilityManager manager =
-                (AccessibilityManager) view.getContext().getSystemService(Context.ACCESSIBILITY_SERVICE);
-        if (!manager.isTouchExplorationEnabled()) {
+        if (!manager().isTouchExplorationEnabled()) {
             return false;
         }
         boolean left = event.getActionMasked() == MotionEvent.ACTION_HOVER_EXIT;
@@ -91,6 +98,10 @@ final class KeyNodes extends AccessibilityNodeProvider {
         node.setVisibleToUser(view.isShown());
         node.setClickable(true);
         node.addAction(AccessibilityAction.ACTION_CLICK);
+        if (isHeld(placed.key)) {
+            node.setLongClickable(true);
+            node.addAction(AccessibilityAction.ACTION_LONG_CLICK);
+        }
         node.setAccessibilityFocused(focused == id);
         node.addAction(focused == id ? AccessibilityAction.ACTION_CLEAR_ACCESSIBILITY_FOCUS
                 : AccessibilityAction.ACTION_ACCESSIBILITY_FOCUS);
@@ -122,6 +133,11 @@ final class KeyNodes extends AccessibilityNodeProvider {
             send(id, AccessibilityEvent.TYPE_VIEW_CLICKED);
             return true;
         }
+        if (action == AccessibilityNodeInfo.ACTION_LONG_CLICK && isHeld(placed.key)) {
+            view.onHeld(placed);
+            send(id, AccessibilityEvent.TYPE_VIEW_LONG_CLICKED);
+            return true;
+        }
         if (action == AccessibilityNodeInfo.ACTION_ACCESSIBILITY_FOCUS && focused != id) {
             focused = id;
             send(id, AccessibilityEvent.TYPE_VIEW_ACCESSIBILITY_FOCUSED);
@@ -135,6 +151,11 @@ final class KeyNodes extends AccessibilityNodeProvider {
         return view.typeAlternate(placed.key, action - FIRST_ALTERNATE);
     }
 
+    /** Whether a long press does something by itself, rather than offer texts. */
+    private static boolean isHeld(Key key) {
+        return key.kind == Key.Kind.SHIFT || key.kind.choosesKeyboard();
+    }
+
     private List<String> alternates(Key key) {
         return Alternates.of(key, view.state().isUpper());
     }
@@ -143,19 +164,25 @@ final class KeyNodes extends AccessibilityNodeProvider {
         return KeyFaces.spoken(key, view.state(), view.field(), view.getContext());
     }
 
-    @SuppressWarnings("deprecation")  // as above
     private void send(int id, int type) {
         ViewParent parent = view.getParent();
-        AccessibilityManager manager =
-                (AccessibilityManager) view.getContext().getSystemService(Context.ACCESSIBILITY_SERVICE);
-        if (id < 0 || id >= view.keys().size() || parent == null || !manager.isEnabled()) {
+        if (id < 0 || id >= view.keys().size() || parent == null || !manager().isEnabled()) {
             return;
         }
-        AccessibilityEvent event = AccessibilityEvent.obtain(type);
+        AccessibilityEvent event = event(type);
         event.setPackageName(view.getContext().getPackageName());
         event.setClassName(Button.class.getName());
         event.setContentDescription(spoken(view.keys().get(id).key));
         event.setSource(view, id);
         parent.requestSendAccessibilityEvent(view, event);
+    }
+
+    @SuppressWarnings("deprecation")  // the constructor came with Android 11
+    private static AccessibilityEvent event(int type) {
+        return AccessibilityEvent.obtain(type);
+    }
+
+    private AccessibilityManager manager() {
+        return (AccessibilityManager) view.getContext().getSystemService(Context.ACCESSIBILITY_SERVICE);
     }
 }

@@ -2,7 +2,7 @@ package dev.mtnedge.keyboard;
 
 import java.util.Locale;
 
-/** Which page is up, and shift. It outlives the views, so that turning the phone changes neither. */
+/** Which page is up, shift, and the globe. It outlives the views, so that turning the phone changes none of them. */
 final class KeyboardState {
     /** How long after a tap on shift a second one locks it, in milliseconds. */
     private static final long DOUBLE_TAP = 350;
@@ -13,6 +13,7 @@ final class KeyboardState {
     private Page page = Page.LETTERS;
     private Page home = Page.LETTERS;
     private Shift shift = Shift.OFF;
+    private boolean globe;
     /** Whether the field asked for the capital, not the user. */
     private boolean automatic;
     private long tapped = -DOUBLE_TAP;
@@ -23,6 +24,15 @@ final class KeyboardState {
 
     Shift shift() {
         return shift;
+    }
+
+    /** Whether there is a key to the next keyboard. */
+    boolean hasGlobe() {
+        return globe;
+    }
+
+    void offerGlobe(boolean offered) {
+        globe = offered;
     }
 
     boolean isUpper() {

@@ -33,8 +33,12 @@ public final class KeyboardView extends View implements Touch.Target {
     private Field field = Field.NONE;
     private Listener listener;
     private Consumer<Popup> popups;
+    /** What the keys are laid out for. */
     private Page page = Page.LETTERS;
-    private Geometry geometry = new Geometry(page, 0, 0, 0);
+    private boolean globe;
+    /** What the keys are called after. */
+    private KeyboardState.Shift shift = KeyboardState.Shift.OFF;
+    private Geometry geometry = new Geometry(page, globe, 0, 0, 0);
     private Geometry.Placed pressed;
 
     public KeyboardView(Context context, AttributeSet attributes) {
@@ -53,9 +57,13 @@ public final class KeyboardView extends View implements Touch.Target {
 
     /** Draws the state and the field as they are now. */
     void update(Field current) {
+        boolean renamed = field != current || shift != state.shift();
         field = current;
-        if (page != state.page()) {
+        shift = state.shift();
+        if (page != state.page() || globe != state.hasGlobe()) {
             layOut(getWidth(), getHeight());
+        } else if (renamed) {
+            nodes.onNewNames();
         }
         invalidate();
     }
@@ -111,11 +119,11 @@ public final class KeyboardView extends View implements Touch.Target {
     @Override
     public Popup onHeld(Geometry.Placed placed) {
         Key key = placed.key;
-        if (key.kind == Key.Kind.SPACE) {
+        if (key.kind.choosesKeyboard()) {
             listener.onChooseKeyboard();
         } else if (key.kind == Key.Kind.SHIFT) {
             state.lockShift();
-            invalidate();
+            update(field);
         }
         List<String> texts = Alternates.of(key, state.isUpper());
         if (texts.isEmpty()) {
@@ -141,7 +149,7 @@ public final class KeyboardView extends View implements Touch.Target {
 
     @Override
     protected void onMeasure(int width, int height) {
-        setMeasuredDimension(MeasureSpec.getSize(width), Math.round(look.row * Page.LETTERS.rows().size() + look.edge));
+        setMeasuredDimension(MeasureSpec.getSize(width), Math.round(look.row * Page.ROWS + look.edge));
     }
 
     @Override
@@ -151,7 +159,8 @@ public final class KeyboardView extends View implements Touch.Target {
 
     private void layOut(int width, int height) {
         page = state.page();
-        geometry = new Geometry(page, width, height - look.edge, look.edge);
+        globe = state.hasGlobe();
+        geometry = new Geometry(page, globe, width, height - look.edge, look.edge);
         nodes.onNewPage();
     }
 

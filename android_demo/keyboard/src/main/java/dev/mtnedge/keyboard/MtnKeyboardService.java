@@ -2,21 +2,19 @@ package dev.mtnedge.keyboard;
 
 import android.content.Intent;
 import android.inputmethodservice.InputMethodService;
+import android.os.Build;
 import android.os.Handler;
 import android.os.Looper;
 import android.os.SystemClock;
 import android.view.View;
+import android.view.Window;
 import android.view.WindowInsets;
 import android.view.inputmethod.EditorInfo;
 import android.view.inputmethod.InputConnection;
-import android.view.inputmethod.InputMethodManager;
 import dev.mtnedge.suggester.SuggestResult;
 import dev.mtnedge.suggester.SuggesterException;
-import dev.mtnedge.suggester.Suggestion;
 import dev.mtnedge.suggester.SuggestionWorker;
-import java.util.ArrayList;
 import java.util.Collections;
-import java.util.List;
 import java.util.concurrent.Executor;
 import java.util.function.Consumer;
 
@@ -31,17 +29,20 @@ public final class MtnKeyboardService extends InputMethodService
     SuggestionWorker.Opener opener = () -> BundleStore.open(this);
     /** Brings its answers to the main thread. */
     Executor answers = main::post;
+    private OtherKeyboards others;
     private Settings settings;
     private Suggestions suggestions;
     private boolean faulty;
     private Field field = Field.NONE;
     private KeyboardView keys;
     private SuggestionStrip strip;
+    /** Whether the keys are on the screen, and not only connected with a field, as while one types on hardware. */
+    private boolean shown;
 
     @Override
     public void onCreate() {
-        setTheme(R.style.KeyboardTheme);
         super.onCreate();
+        others = new OtherKeyboards(this);
         settings = Settings.of(this);
         settings.onChange(settingsChanged);
         suggestions = new Suggestions(opener, answers, this);
@@ -67,8 +68,22 @@ public final class MtnKeyboardService extends InputMethodService
         KeyboardView current = keys;
         keys.start(state, this, popup -> popups.show(popup, current.getTop()));
         strip = new SuggestionStrip(board, this);
+        suggestions.cancel();  // the new strip has nothing yet
+        colourBar(getWindow().getWindow());
         board.setOnApplyWindowInsetsListener((view, insets) -> keepClear(view, insets));
         return board;
+    }
+
+    /** The navigation bar below the keys is as light or as dark as they are; the window outlives a change to night. */
+    @SuppressWarnings("deprecation")  // from Android 15 on the window shows through the bar
+    private void colourBar(Window window) {
+        if (Build.VERSION.SDK_INT >= Build.VERSION_CODES.O) {  // before, its buttons are white
+            View decor = window.getDecorView();
+            int flags = decor.getSystemUiVisibility() & ~View.SYSTEM_UI_FLAG_LIGHT_NAVIGATION_BAR;
+            boolean light = getResources().getBoolean(R.bool.keyboard_is_light);
+            decor.setSystemUiVisibility(light ? flags | View.SYSTEM_UI_FLAG_LIGHT_NAVIGATION_BAR : flags);
+            window.setNavigationBarColor(getColor(R.color.keyboard_background));
+        }
     }
 
     /** The window reaches under the navigation bar and the camera's notch; the keys do not. */
@@ -88,13 +103,14 @@ public final class MtnKeyboardService extends InputMethodService
     @Override
     public void onStartInput(EditorInfo info, boolean restarting) {
         super.onStartInput(info, restarting);
+        Page before = field.firstPage;
         field = new Field(info);
-        if (!restarting) {
+        if (!restarting || field.firstPage != before) {  // apps turn a field for words into one for numbers in place
             state.reset(field.firstPage);
-            if (faulty && suggestions.areOn()) {
-                suggestions.reopen();  // whatever was wrong may be over
-                faulty = false;
-            }
+        }
+        if (!restarting && faulty && suggestions.areOn()) {
+            suggestions.reopen();  // whatever was wrong may be over
+            faulty = false;
         }
         suggestions.cancel();
     }
@@ -102,6 +118,8 @@ public final class MtnKeyboardService extends InputMethodService
     @Override
     public void onStartInputView(EditorInfo info, boolean restarting) {
         super.onStartInputView(info, restarting);
+        shown = true;
+        state.offerGlobe(others.areOffered());
         if (!restarting) {  // apps restart at any time, in the middle of a touch too
             keys.forgetFinger();
             strip.show("", Collections.emptyList());
@@ -110,11 +128,17 @@ public final class MtnKeyboardService extends InputMethodService
     }
 
     @Override
+    public void onFinishInputView(boolean finishing) {
+        super.onFinishInputView(finishing);
+        shown = false;
+        keys.forgetFinger();
+        suggestions.cancel();
+    }
+
+    @Override
     public void onFinishInput() {
         super.onFinishInput();
         field = Field.NONE;
-        suggestions.cancel();
-        main.removeCallbacks(read);
     }
 
     @Override
@@ -133,10 +157,13 @@ public final class MtnKeyboardService extends InputMethodService
                 state.show(key.page());
                 break;
             case DELETE:
-                edit(Editor::delete);
+                edit(editor -> editor.delete(field));
                 break;
             case ENTER:
                 edit(this::enter);
+                break;
+            case GLOBE:
+                others.next();
                 break;
             default:
                 onText(state.textOf(key));
@@ -153,7 +180,7 @@ public final class MtnKeyboardService extends InputMethodService
 
     @Override
     public void onChooseKeyboard() {
-        ((InputMethodManager) getSystemService(INPUT_METHOD_SERVICE)).showInputMethodPicker();
+        others.choose();
     }
 
     @Override
@@ -181,12 +208,8 @@ public final class MtnKeyboardService extends InputMethodService
     @Override
     public void onSuggestions(SuggestResult result) {
         faulty = false;
-        List<String> texts = new ArrayList<>();
-        for (Suggestion suggestion : result.suggestions()) {
-            texts.add(suggestion.text());
-        }
         if (strip != null) {
-            strip.show(result.typed(), texts);
+            strip.show(result.typed(), result.texts());
         }
     }
 
@@ -213,10 +236,10 @@ public final class MtnKeyboardService extends InputMethodService
     }
 
     private void enter(Editor editor) {
-        Editor.Line line = field.issuesQueries() ? editor.line() : null;
+        String query = field.issuesQueries() ? editor.wholeLine() : null;
         editor.enter(field);
-        if (line != null) {
-            suggestions.issued(line.before + line.after);
+        if (query != null) {
+            suggestions.issued(query);
         }
     }
 
@@ -229,7 +252,7 @@ public final class MtnKeyboardService extends InputMethodService
     /** Brings shift and strip up to what the field holds now. */
     private void read() {
         InputConnection connection = getCurrentInputConnection();
-        if (connection == null || keys == null) {
+        if (connection == null || !shown) {
             return;
         }
         Editor editor = new Editor(connection);

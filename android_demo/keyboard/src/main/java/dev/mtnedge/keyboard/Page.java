@@ -6,49 +6,52 @@ import java.util.List;
 
 /**
  * The pages of the keyboard, as they look: a line for a row, a word for a key. A word in capitals is a function or the
- * page it leads to; anything else is typed as it stands.
+ * page it leads to; anything else is typed as it stands. The globe is there only where the system wants it.
  */
 enum Page {
     LETTERS("ABC", R.string.keyboard_letters, 10,
             "q w e r t y u i o p",
             "a s d f g h j k l",
             "SHIFT z x c v b n m DELETE",
-            "SYMBOLS , EMOJI SPACE . ENTER"),
+            "SYMBOLS GLOBE , EMOJI SPACE . ENTER"),
     SYMBOLS("?123", R.string.keyboard_symbols, 10,
             "1 2 3 4 5 6 7 8 9 0",
             "@ # $ _ & - + ( ) /",
             "MORE * \" ' : ; ! ? DELETE",
-            "LETTERS , EMOJI SPACE . ENTER"),
+            "LETTERS GLOBE , EMOJI SPACE . ENTER"),
     MORE("=\\<", R.string.keyboard_more, 10,
             "~ ` | • √ π ÷ × § ∆",
             "£ € ¥ ¢ ^ ° = { } \\",
             "SYMBOLS % © ® ™ ✓ [ ] DELETE",
-            "LETTERS < EMOJI SPACE > ENTER"),
+            "LETTERS GLOBE < EMOJI SPACE > ENTER"),
     NUMBERS("123", R.string.keyboard_numbers, 4,
             "1 2 3 DELETE",
             "4 5 6 -",
             "7 8 9 +",
-            "SYMBOLS 0 . ENTER"),
+            "SYMBOLS GLOBE 0 . ENTER"),
     EMOJI("🙂", R.string.keyboard_emoji, 10,
             "😀 😂 🤣 😊 😍 😘 😎 🤔 😉 😅",
             "🙂 😢 😭 😡 😱 😴 🤗 🙄 😏 🤓",
             "PLACES 👍 👎 👏 🙏 💪 👋 👀 DELETE",
-            "LETTERS SPACE ENTER"),
+            "LETTERS GLOBE SPACE ENTER"),
     PLACES("🏡", R.string.keyboard_next_emoji, 10,
             "🏠 🏡 🏢 🏥 🏦 🏨 🏫 🏪 ⛪ 🏰",
             "🚗 🚕 🚌 🚆 ✈️ 🚀 🚢 🚲 ⛽ 🗺️",
             "FOOD ☀️ ☁️ ☔ ❄️ 🌙 🌊 🌳 DELETE",
-            "LETTERS SPACE ENTER"),
+            "LETTERS GLOBE SPACE ENTER"),
     FOOD("🍕", R.string.keyboard_next_emoji, 10,
             "🍎 🍌 🍓 🍇 🥕 🌽 🍞 🧀 🍕 🍔",
             "🍟 🍣 🍜 🍰 🍪 🍫 ☕ 🍵 🍺 🍷",
             "THINGS 🐶 🐱 🐭 🐻 🐦 🐟 🦋 DELETE",
-            "LETTERS SPACE ENTER"),
+            "LETTERS GLOBE SPACE ENTER"),
     THINGS("🎁", R.string.keyboard_next_emoji, 10,
             "❤️ 💔 💯 🔥 ⭐ ✨ 🎉 🎁 🎂 🎈",
             "⚽ 🏀 🎾 🎮 🎵 🎸 🎬 📷 📱 💻",
             "EMOJI 💡 📚 💰 ⏰ 🔑 🔒 ✅ DELETE",
-            "LETTERS SPACE ENTER");
+            "LETTERS GLOBE SPACE ENTER");
+
+    /** How many rows each page has. */
+    static final int ROWS = 4;
 
     /** On the key that leads here. */
     final String label;
@@ -57,7 +60,6 @@ enum Page {
     /** Width in keys. */
     final int columns;
     private final String[] lines;
-    private List<List<Key>> rows;
 
     Page(String label, int name, int columns, String... lines) {
         this.label = label;
@@ -75,40 +77,37 @@ enum Page {
         return ordinal() >= EMOJI.ordinal();
     }
 
-    /** The keys, from the top. */
-    List<List<Key>> rows() {
-        if (rows == null) {
-            rows = new ArrayList<>();
-            for (String line : lines) {
-                rows.add(row(line));
-            }
+    /** The keys, from the top, with or without the globe. */
+    List<List<Key>> rows(boolean globe) {
+        List<List<Key>> rows = new ArrayList<>();
+        for (String line : lines) {
+            rows.add(row((globe ? line : line.replace("GLOBE ", "")).split(" ")));
         }
         return rows;
     }
 
-    private List<Key> row(String line) {
-        List<Key> keys = new ArrayList<>();
+    /** What the others leave of the width is the blank's, or where there is none, that of the key to another page. */
+    private List<Key> row(String[] words) {
+        Key.Kind elastic = Arrays.asList(words).contains("SPACE") ? Key.Kind.SPACE : Key.Kind.PAGE;
         float left = columns;
-        for (String word : line.split(" ")) {
-            Key key = key(word);
-            keys.add(key);
-            left -= key.width;
+        for (String word : words) {
+            left -= kind(word) == elastic ? 0 : width(word);
         }
-        for (int at = 0; at < keys.size(); at++) {
-            if (keys.get(at).kind == Key.Kind.SPACE) {
-                keys.set(at, new Key(Key.Kind.SPACE, " ", left));
-            }
+        List<Key> keys = new ArrayList<>();
+        for (String word : words) {
+            Key.Kind kind = kind(word);
+            keys.add(new Key(kind, kind == Key.Kind.SPACE ? " " : word, kind == elastic ? left : width(word)));
         }
         return keys;
     }
 
-    private Key key(String word) {
+    private float width(String word) {
         Key.Kind kind = kind(word);
-        if (kind == Key.Kind.SPACE) {
-            return new Key(kind, " ", 0);  // takes what the others leave
+        if (columns < LETTERS.columns) {
+            return kind == Key.Kind.GLOBE ? 0.5f : 1;  // of a wide column
         }
-        boolean wide = kind != Key.Kind.TEXT && !word.equals(EMOJI.name()) || word.equals(EMOJI.name()) && hasEmoji();
-        return new Key(kind, word, wide && columns == LETTERS.columns ? 1.5f : 1);
+        boolean narrow = kind == Key.Kind.TEXT || kind == Key.Kind.GLOBE || word.equals(EMOJI.name());
+        return narrow ? 1 : 1.5f;
     }
 
     private static Key.Kind kind(String word) {

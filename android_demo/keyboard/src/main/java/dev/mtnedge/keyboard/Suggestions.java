@@ -20,6 +20,8 @@ final class Suggestions {
     private SuggestionWorker worker;
     private String bundle;
     private boolean history;
+    /** What a list was asked for and is still wanted for; null for nothing. */
+    private String asked;
     /** When the session last grew or began, on the clock that goes on while the phone sleeps. */
     private long active;
 
@@ -48,10 +50,14 @@ final class Suggestions {
         return worker != null;
     }
 
+    /** Asks for a list, once: a field tells of each change when the keys have told of it already. */
     void ask(String typed) {
         if (worker != null) {
             beginIfAway();
-            worker.request(typed, COUNT, callback);  // a late list is still one for what is typed
+            if (!typed.equals(asked)) {
+                asked = typed;
+                worker.request(typed, COUNT, callback);  // a late list is still one for what is typed
+            }
         }
     }
 
@@ -60,6 +66,7 @@ final class Suggestions {
         if (worker != null && !query.trim().isEmpty()) {
             beginIfAway();
             worker.append(query);
+            asked = null;
             history = true;
             active = SystemClock.elapsedRealtime();
         }
@@ -67,6 +74,7 @@ final class Suggestions {
 
     /** No answer is wanted any more. */
     void cancel() {
+        asked = null;
         if (worker != null) {
             worker.cancel();
         }
@@ -88,6 +96,7 @@ final class Suggestions {
             worker.close();
             worker = null;
         }
+        asked = null;
         history = false;
     }
 
@@ -95,6 +104,7 @@ final class Suggestions {
         long now = SystemClock.elapsedRealtime();
         if (now - active > GAP) {
             worker.begin();
+            asked = null;
             active = now;
         }
     }

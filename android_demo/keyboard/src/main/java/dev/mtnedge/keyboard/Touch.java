@@ -89,10 +89,9 @@ final class Touch {
 
     private void press(Geometry.Placed pressed) {
         placed = pressed;
-        Key.Kind kind = pressed.key.kind;
-        done = kind == Key.Kind.SHIFT || kind == Key.Kind.DELETE;
+        done = pressed.key.kind.actsAtOnce();
         target.onPressed(pressed);
-        if (kind == Key.Kind.DELETE) {
+        if (pressed.key.kind == Key.Kind.DELETE) {
             clock.postDelayed(repeat, FIRST_REPEAT);
         } else {
             clock.postDelayed(hold, HOLD);
@@ -112,8 +111,7 @@ final class Touch {
         } else if (!done && !isOn(x, y)) {
             clock.removeCallbacks(hold);
             Geometry.Placed other = target.at(x, y);
-            boolean actsAtOnce = other.key.kind == Key.Kind.SHIFT || other.key.kind == Key.Kind.DELETE;
-            if (!actsAtOnce) {  // such a key was not meant by a finger that slid onto it
+            if (!other.key.kind.actsAtOnce()) {  // such a key was not meant by a finger that slid onto it
                 press(other);
             }
         } else if (done && placed != null && !isOn(x, y)) {
@@ -141,7 +139,7 @@ final class Touch {
 
     private void hold() {
         popup = target.onHeld(placed);
-        done |= popup == null && placed != null && placed.key.kind == Key.Kind.SPACE;
+        done |= popup == null && placed != null && placed.key.kind.choosesKeyboard();
     }
 
     private void repeat() {

@@ -12,7 +12,6 @@ import android.widget.TextView;
 import dev.mtnedge.suggester.SuggestResult;
 import dev.mtnedge.suggester.Suggester;
 import dev.mtnedge.suggester.SuggesterException;
-import dev.mtnedge.suggester.Suggestion;
 import dev.mtnedge.suggester.SuggestionWorker;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -21,8 +20,6 @@ import java.util.Locale;
 
 /** The field "try it here": what the bundle suggests for its text, whatever the keyboard, and how long that takes. */
 final class TryOut implements TextWatcher, SuggestionWorker.Callback {
-    private static final int COUNT = 5;
-
     private final Context context;
     private final EditText field;
     private final TextView list;
@@ -67,17 +64,14 @@ final class TryOut implements TextWatcher, SuggestionWorker.Callback {
             if (milliseconds.isEmpty()) {
                 say(context.getString(R.string.latency_opening));
             }
-            worker.request(text.toString(), COUNT, this);
+            worker.request(text.toString(), Suggestions.COUNT, this);
         }
     }
 
     @Override
     public void onSuggestions(SuggestResult result) {
         milliseconds.add(result.milliseconds());
-        List<String> texts = new ArrayList<>();
-        for (Suggestion suggestion : result.suggestions()) {
-            texts.add(suggestion.text());
-        }
+        List<String> texts = result.texts();
         say(context.getResources().getQuantityString(R.plurals.latency, texts.size(), texts.size(),
                 rounded(result.milliseconds()), rounded(median(milliseconds))));
         list.setText(TextUtils.join("\n", texts));

@@ -12,39 +12,20 @@ import android.text.InputType;
 import android.view.HapticFeedbackConstants;
 import android.view.MotionEvent;
 import android.view.View;
+import android.view.Window;
 import android.view.WindowInsets;
+import android.view.accessibility.AccessibilityEvent;
 import android.view.accessibility.AccessibilityManager;
 import android.view.accessibility.AccessibilityNodeInfo;
 import android.view.accessibility.AccessibilityNodeProvider;
 import android.view.inputmethod.EditorInfo;
 import java.util.List;
-import org.junit.After;
-import org.junit.Before;
 import org.junit.Test;
-import org.junit.runner.RunWith;
-import org.robolectric.RobolectricTestRunner;
 import org.robolectric.annotation.Config;
-import org.robolectric.annotation.GraphicsMode;
 import org.robolectric.shadows.ShadowView;
 
 /** For screen readers, for languages that run the other way, for screens with bars, for fingertips. */
-@RunWith(RobolectricTestRunner.class)
-@Config(sdk = 35, qualifiers = "w411dp-h891dp-port-xhdpi")
-@GraphicsMode(GraphicsMode.Mode.NATIVE)
-public class AccessTest {
-    private Phone phone;
-
-    @Before
-    public void start() {
-        phone = Phone.withoutModel();
-        phone.search();
-    }
-
-    @After
-    public void stop() {
-        phone.close();
-    }
-
+public class AccessTest extends PhoneCase {
     @Test
     public void everyKeyIsANodeWithANameThatTypes() {
         AccessibilityNodeProvider nodes = phone.keys().getAccessibilityNodeProvider();
@@ -67,6 +48,42 @@ public class AccessTest {
         assertEquals("Hé", phone.text());
     }
 
+    @Test
+    public void aLongPressOfAScreenReaderLocksShift() {
+        AccessibilityNodeProvider nodes = phone.keys().getAccessibilityNodeProvider();
+        assertTrue(nodes.createAccessibilityNodeInfo(id("SHIFT")).isLongClickable());
+        assertTrue(nodes.performAction(id("SHIFT"), AccessibilityNodeInfo.ACTION_LONG_CLICK, null));
+        assertEquals("Caps lock, on", name("SHIFT"));
+        assertFalse(nodes.createAccessibilityNodeInfo(id("h")).isLongClickable());
+        assertFalse(nodes.performAction(id("h"), AccessibilityNodeInfo.ACTION_LONG_CLICK, null));
+    }
+
+    @Test
+    public void screenReadersAreToldWhenKeysAreCalledOtherwise() {
+        phone.tap("a");
+        assertEquals(0, changes());
+        shadowOf(manager()).setEnabled(true);
+        phone.tap("a");
+        assertEquals(0, changes());
+        phone.tap("SHIFT");
+        assertEquals(1, changes());
+        phone.tap("SYMBOLS");
+        assertEquals(2, changes());
+    }
+
+    /** How often it was said that all the keys may be others now. */
+    private long changes() {
+        return shadowOf(manager()).getSentAccessibilityEvents().stream()
+                .filter(event -> event.getEventType() == AccessibilityEvent.TYPE_WINDOW_CONTENT_CHANGED
+                        && event.getContentChangeTypes() == AccessibilityEvent.CONTENT_CHANGE_TYPE_SUBTREE)
+                .filter(event -> View.class.getName().contentEquals(event.getClassName()))
+                .count();
+    }
+
+    private AccessibilityManager manager() {
+        return (AccessibilityManager) phone.service.getSystemService(Context.ACCESSIBILITY_SERVICE);
+    }
+
     private int id(String key) {
         return phone.keys().keys().indexOf(phone.key(key));
     }
@@ -78,11 +95,9 @@ public class AccessTest {
 
     @Test
     public void aFingerThatExploresHearsTheKeys() {
-        AccessibilityManager manager =
-                (AccessibilityManager) phone.service.getSystemService(Context.ACCESSIBILITY_SERVICE);
         assertFalse(hover("q"));
-        shadowOf(manager).setEnabled(true);
-        shadowOf(manager).setTouchExplorationEnabled(true);
+        shadowOf(manager()).setEnabled(true);
+        shadowOf(manager()).setTouchExplorationEnabled(true);
         assertTrue(hover("q"));
         assertTrue(hover("w"));
         assertEquals("", phone.text());
@@ -106,6 +121,22 @@ public class AccessTest {
         assertEquals(40, board.getPaddingRight());
         assertEquals(96, board.getPaddingBottom());
         assertEquals(0, board.getPaddingTop());
+    }
+
+    @Test
+    @SuppressWarnings("deprecation")  // as Android 8 to 14 have it
+    public void theNavigationBarTurnsDarkWithTheKeys() {
+        Window window = phone.service.getWindow().getWindow();
+        assertEquals(View.SYSTEM_UI_FLAG_LIGHT_NAVIGATION_BAR, lightBar(window));
+        assertEquals(0xffe9ecf1, window.getNavigationBarColor());
+        phone.configure("w411dp-h891dp-port-night-xhdpi");
+        assertEquals(0, lightBar(window));
+        assertEquals(0xff191c21, window.getNavigationBarColor());
+    }
+
+    @SuppressWarnings("deprecation")  // as above
+    private static int lightBar(Window window) {
+        return window.getDecorView().getSystemUiVisibility() & View.SYSTEM_UI_FLAG_LIGHT_NAVIGATION_BAR;
     }
 
     @Test
@@ -135,17 +166,21 @@ public class AccessTest {
     @Test
     public void everyPageFillsTheWidthAndEveryPointHasAKey() {
         for (Page page : Page.values()) {
-            Geometry geometry = new Geometry(page, 1000, 400, 5);
-            for (int x = -10; x < 1010; x += 30) {
-                for (int y = -10; y < 410; y += 30) {
-                    assertTrue(geometry.keys.contains(geometry.at(x, y)));
-                }
-            }
-            Geometry.Placed last = geometry.keys.get(geometry.keys.size() - 1);
-            assertEquals(page.name(), 995, last.area.right, 0.01);
-            assertEquals(page.name(), 400, last.area.bottom, 0.01);
+            check(page, new Geometry(page, false, 1000, 400, 5));
+            check(page, new Geometry(page, true, 1000, 400, 5));
         }
         phone.focus(InputType.TYPE_CLASS_NUMBER, EditorInfo.IME_ACTION_DONE);
         assertEquals(Page.NUMBERS, phone.keys().state().page());
+    }
+
+    private static void check(Page page, Geometry geometry) {
+        for (int x = -10; x < 1010; x += 30) {
+            for (int y = -10; y < 410; y += 30) {
+                assertTrue(geometry.keys.contains(geometry.at(x, y)));
+            }
+        }
+        Geometry.Placed last = geometry.keys.get(geometry.keys.size() - 1);
+        assertEquals(page.name(), 995, last.area.right, 0.01);
+        assertEquals(page.name(), 400, last.area.bottom, 0.01);
     }
 }

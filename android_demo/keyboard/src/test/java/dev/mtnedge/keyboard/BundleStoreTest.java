@@ -30,12 +30,14 @@ import org.junit.runner.RunWith;
 import org.robolectric.RobolectricTestRunner;
 import org.robolectric.RuntimeEnvironment;
 import org.robolectric.annotation.Config;
+import org.robolectric.junit.rules.CloseGuardRule;
 
 /** A good bundle is in force after its import; after any other the one before still is, and nothing of it is left. */
 @RunWith(RobolectricTestRunner.class)
 @Config(sdk = 35)
 public class BundleStoreTest {
     @Rule public final TemporaryFolder temporary = new TemporaryFolder();
+    @Rule public final CloseGuardRule nothingStaysOpen = new CloseGuardRule();
 
     private final Context context = RuntimeEnvironment.getApplication();
     private final File stored = new File(context.getFilesDir(), "bundles");

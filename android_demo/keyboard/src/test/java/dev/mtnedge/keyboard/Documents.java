@@ -74,8 +74,11 @@ public final class Documents extends ContentProvider {
 
     @Override
     public ParcelFileDescriptor openFile(Uri uri, String mode) throws FileNotFoundException {
-        return ParcelFileDescriptor.open(
-                new File(DocumentsContract.getDocumentId(uri)), ParcelFileDescriptor.MODE_READ_ONLY);
+        File file = new File(DocumentsContract.getDocumentId(uri));
+        if (!file.exists()) {  // Robolectric would open a descriptor first, and leave it open
+            throw new FileNotFoundException(file.getPath());
+        }
+        return ParcelFileDescriptor.open(file, ParcelFileDescriptor.MODE_READ_ONLY);
     }
 
     @Override

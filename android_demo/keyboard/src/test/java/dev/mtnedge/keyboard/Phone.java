@@ -16,11 +16,16 @@ import android.view.MotionEvent;
 import android.view.View;
 import android.view.ViewGroup;
 import android.view.inputmethod.EditorInfo;
+import android.view.inputmethod.ImeTracker;
 import android.view.inputmethod.InputConnection;
 import android.view.inputmethod.InputMethod;
 import android.widget.EditText;
 import android.widget.LinearLayout;
 import android.widget.TextView;
+import com.android.internal.infra.AndroidFuture;
+import com.android.internal.inputmethod.IInputMethodPrivilegedOperations;
+import com.android.internal.inputmethod.InputMethodPrivilegedOperations;
+import com.android.internal.inputmethod.InputMethodPrivilegedOperationsRegistry;
 import dev.mtnedge.suggester.FolderSource;
 import dev.mtnedge.suggester.Suggester;
 import dev.mtnedge.suggester.SuggestionWorker;
@@ -33,6 +38,7 @@ import java.util.List;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
 import org.robolectric.Robolectric;
 import org.robolectric.RuntimeEnvironment;
@@ -44,13 +50,43 @@ import org.robolectric.util.ReflectionHelpers.ClassParameter;
 
 /** The real service in its real window, typing into the field of an activity; the test is the main thread. */
 final class Phone implements AutoCloseable {
+    /** What the system knows of other keyboards. */
+    @SuppressWarnings({"rawtypes", "unchecked"})  // as the system has it
+    static final class Others extends IInputMethodPrivilegedOperations.Default {
+        boolean offered;
+        boolean hasNext = true;
+        /** For each time that the next one was asked for, whether it had to be of the same app. */
+        final List<Boolean> switches = new ArrayList<>();
+
+        @Override
+        public void shouldOfferSwitchingToNextInputMethod(AndroidFuture answer) {
+            answer.complete(offered);
+        }
+
+        @Override
+        public void switchToNextInputMethod(boolean sameApp, AndroidFuture answer) {
+            switches.add(sameApp);
+            answer.complete(hasNext);
+        }
+
+        @Override
+        public void hideMySoftInput(ImeTracker.Token token, int flags, int reason, AndroidFuture answer) {
+            answer.complete(null);
+        }
+    }
+
     final Activity activity;
     final EditText editor;
     final MtnKeyboardService service;
     /** Actions that the field was asked for. */
     final List<Integer> actions = new ArrayList<>();
+    /** Behind the service's own methods. */
+    final Others others = new Others();
+    /** Behind the methods that want the window's token. */
+    final Others othersByToken = new Others();
     private final ServiceController<MtnKeyboardService> controller;
     private final InputMethodService.InputMethodImpl method;
+    private final AtomicInteger answered = new AtomicInteger();
     private final Semaphore answers = new Semaphore(0);
     private Geometry.Placed held;
 
@@ -66,14 +102,21 @@ final class Phone implements AutoCloseable {
         service.opener = opener;
         Executor real = service.answers;
         service.answers = work -> {
+            answered.incrementAndGet();
             real.execute(work);
             answers.release();
         };
         controller.create();
         method = (InputMethodService.InputMethodImpl) service.onCreateInputMethodInterface();
         // attachToken() would want a window manager; the window only needs some token
+        IBinder token = new Binder();
         ReflectionHelpers.callInstanceMethod(
-                service.getWindow(), "setToken", ClassParameter.from(IBinder.class, new Binder()));
+                service.getWindow(), "setToken", ClassParameter.from(IBinder.class, token));
+        InputMethodPrivilegedOperations system = ReflectionHelpers.getField(service, "mPrivOps");
+        system.set(others);
+        InputMethodPrivilegedOperations byToken = new InputMethodPrivilegedOperations();
+        byToken.set(othersByToken);
+        InputMethodPrivilegedOperationsRegistry.put(token, byToken);
     }
 
     /** A keyboard whose model is no model. */
@@ -127,6 +170,12 @@ final class Phone implements AutoCloseable {
     void restart() {
         EditorInfo info = new EditorInfo();
         method.restartInput(editor.onCreateInputConnection(info), info);
+        idle();
+    }
+
+    /** The keyboard goes; the field keeps the focus. */
+    void hide() {
+        method.hideSoftInput(0, null);
         idle();
     }
 
@@ -240,6 +289,17 @@ final class Phone implements AutoCloseable {
             }
             idle();
         }
+    }
+
+    /** Whether the model answers anything that was asked from now on, within some milliseconds. */
+    boolean answersWithin(long milliseconds, Runnable ask) throws InterruptedException {
+        int before = answered.get();
+        ask.run();
+        idle();
+        for (long waited = 0; waited < milliseconds && answered.get() == before; waited += 10) {
+            Thread.sleep(10);
+        }
+        return answered.get() > before;
     }
 
     /** Until there are suggestions that go on with what the field holds. */

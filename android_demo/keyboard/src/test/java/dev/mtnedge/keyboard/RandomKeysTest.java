@@ -77,6 +77,7 @@ public class RandomKeysTest {
                 KeyNodes.FIRST_ALTERNATE + random.nextInt(12)};
             phone.keys().getAccessibilityNodeProvider().performAction(node, actions[random.nextInt(3)], null);
         } else if (what < 985) {
+            phone.others.offered = random.nextBoolean();
             int flags = random.nextInt(4) == 0 ? EditorInfo.IME_FLAG_NO_PERSONALIZED_LEARNING : 0;
             phone.focus(TYPES[random.nextInt(TYPES.length)], random.nextInt(8) | flags);
         } else if (what < 990) {

@@ -46,6 +46,27 @@ public class ScreenshotTest {
     }
 
     @Test
+    public void globe() throws Exception {
+        drawWithGlobe("keyboard-globe");
+    }
+
+    @Test
+    @Config(qualifiers = "ar-ldrtl-w820dp-h340dp-land-night-xhdpi")
+    public void globeInLandscape() throws Exception {
+        drawWithGlobe("keyboard-globe-landscape");
+    }
+
+    private static void drawWithGlobe(String name) throws Exception {
+        try (Phone phone = Phone.withoutModel()) {
+            phone.others.offered = true;
+            phone.search();
+            phone.screenshot(name);
+            phone.focus(InputType.TYPE_CLASS_NUMBER, EditorInfo.IME_ACTION_NEXT);
+            phone.screenshot(name + "-numbers");
+        }
+    }
+
+    @Test
     public void password() throws Exception {
         try (Phone phone = Phone.withoutModel()) {
             phone.focus(InputType.TYPE_CLASS_TEXT | InputType.TYPE_TEXT_VARIATION_PASSWORD, EditorInfo.IME_ACTION_DONE);

@@ -192,12 +192,40 @@ public class StripTest {
     }
 
     @Test
-    public void fieldsOfAFormIssueNoQueries() throws Exception {
+    public void fieldsOfAFormAndMessagesIssueNoQueries() throws Exception {
         try (Phone phone = Phone.withBundle()) {
             phone.focus(TEXT, EditorInfo.IME_ACTION_NEXT);
             phone.type("ho");
             phone.tap("ENTER");
+            phone.focus(TEXT, EditorInfo.IME_ACTION_SEND);
+            phone.tap("ENTER");
             assertFalse(phone.isShown(R.id.clear));
+        }
+    }
+
+    /** A field tells of each change by itself, a moment after the key. */
+    @Test
+    public void theModelIsAskedOnceForAText() throws Exception {
+        try (Phone phone = Phone.withBundle()) {
+            phone.search();
+            phone.type(Bundles.beginning());
+            while (phone.answersWithin(300, phone::idle)) {
+                phone.awaitSuggestions();  // of both letters
+            }
+            assertFalse(phone.answersWithin(300, () -> phone.service.onUpdateSelection(1, 1, 2, 2, -1, -1)));
+            assertTrue(phone.answersWithin(60_000, () -> phone.setText("")));
+        }
+    }
+
+    @Test
+    public void nothingIsAskedWhileTheKeysAreAway() throws Exception {
+        try (Phone phone = Phone.withBundle()) {
+            phone.search();
+            phone.awaitSuggestions();
+            phone.hide();
+            assertFalse(phone.answersWithin(300, () -> phone.setText("h")));
+            phone.search();
+            phone.awaitSuggestions();
         }
     }
 

@@ -4,38 +4,21 @@ import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertNull;
 
 import android.text.InputType;
+import android.view.KeyEvent;
 import android.view.MotionEvent;
+import android.view.inputmethod.BaseInputConnection;
 import android.view.inputmethod.EditorInfo;
+import android.view.inputmethod.InputConnection;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
-import org.junit.After;
-import org.junit.Before;
+import java.util.stream.Collectors;
 import org.junit.Test;
-import org.junit.runner.RunWith;
-import org.robolectric.RobolectricTestRunner;
-import org.robolectric.annotation.Config;
-import org.robolectric.annotation.GraphicsMode;
 
 /** What keys do to the field; there is no model. */
-@RunWith(RobolectricTestRunner.class)
-@Config(sdk = 35, qualifiers = "w411dp-h891dp-port-xhdpi")
-@GraphicsMode(GraphicsMode.Mode.NATIVE)
-public class TypingTest {
-    private Phone phone;
-
-    @Before
-    public void start() {
-        phone = Phone.withoutModel();
-        phone.search();
-    }
-
-    @After
-    public void stop() {
-        phone.close();
-    }
-
+public class TypingTest extends PhoneCase {
     @Test
     public void everyKeyOfEveryPageTypesWhatStandsOnIt() {
         typeAll(Page.LETTERS);
@@ -50,7 +33,7 @@ public class TypingTest {
     private void typeAll(Page page) {
         assertEquals(page, phone.keys().state().page());
         int typed = 0;
-        for (List<Key> row : page.rows()) {
+        for (List<Key> row : page.rows(false)) {
             for (Key key : row) {
                 if (key.kind == Key.Kind.TEXT) {
                     phone.setText("");
@@ -198,6 +181,33 @@ public class TypingTest {
     }
 
     @Test
+    public void aFieldThatTurnsIntoOneForNumbersGetsTheirPage() {
+        phone.editor.setInputType(InputType.TYPE_CLASS_NUMBER);
+        phone.restart();
+        assertEquals(Page.NUMBERS, phone.keys().state().page());
+        phone.editor.setInputType(InputType.TYPE_CLASS_TEXT);
+        phone.restart();
+        assertEquals(Page.LETTERS, phone.keys().state().page());
+    }
+
+    @Test
+    public void aKeyThatIsHeldWhileTheKeyboardGoesIsLetGo() {
+        phone.press("DELETE");
+        phone.hide();
+        phone.setText("abc");
+        phone.pass(1000);
+        assertEquals("abc", phone.text());
+    }
+
+    @Test
+    public void aQueryIsTheWholeLineWhateverIsSelected() {
+        phone.setText("new york hotels");
+        phone.editor.setSelection(4, 8);
+        assertEquals("new york hotels",
+                new Editor(phone.editor.onCreateInputConnection(new EditorInfo())).wholeLine());
+    }
+
+    @Test
     public void spaceAfterASymbolLeadsBackToLetters() {
         phone.tap("SYMBOLS");
         phone.tap("&");
@@ -225,6 +235,30 @@ public class TypingTest {
     }
 
     @Test
+    public void aFieldThatTakesOnlyKeysGetsThoseOfAScreen() {
+        List<KeyEvent> got = new ArrayList<>();
+        InputConnection terminal = new BaseInputConnection(phone.editor, true) {
+            @Override
+            public boolean sendKeyEvent(KeyEvent event) {
+                return got.add(event);
+            }
+        };
+        phone.focus(terminal, new EditorInfo());
+        phone.tap("a");
+        phone.tap("DELETE");
+        EditorInfo chat = new EditorInfo();
+        chat.inputType = InputType.TYPE_CLASS_TEXT;
+        chat.imeOptions = EditorInfo.IME_ACTION_SEND | EditorInfo.IME_FLAG_NO_ENTER_ACTION;
+        phone.focus(terminal, chat);
+        phone.tap("ENTER");
+        assertEquals(Arrays.asList(KeyEvent.KEYCODE_DEL, KeyEvent.KEYCODE_DEL, KeyEvent.KEYCODE_ENTER,
+                KeyEvent.KEYCODE_ENTER), got.stream().map(KeyEvent::getKeyCode).collect(Collectors.toList()));
+        for (KeyEvent event : got) {
+            assertEquals(KeyEvent.FLAG_SOFT_KEYBOARD | KeyEvent.FLAG_KEEP_TOUCH_MODE, event.getFlags());
+        }
+    }
+
+    @Test
     public void enterShowsTheFieldsOwnWords() {
         phone.editor.setImeActionLabel("Look up", 77);
         phone.search();
@@ -233,10 +267,6 @@ public class TypingTest {
         assertEquals("Look up", KeyFaces.label(enter, phone.keys().state(), phone.keys().field(), phone.activity));
         phone.tap("ENTER");
         assertEquals(Collections.singletonList(77), phone.actions);
-    }
-
-    private String spoken(String key) {
-        return KeyFaces.spoken(phone.key(key).key, phone.keys().state(), phone.keys().field(), phone.activity);
     }
 
     @Test

@@ -1,5 +1,6 @@
 package dev.mtnedge.suggester;
 
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 
@@ -25,6 +26,15 @@ public final class SuggestResult {
     /** The list, which may be shorter than was asked for. */
     public List<Suggestion> suggestions() {
         return suggestions;
+    }
+
+    /** The list's texts. */
+    public List<String> texts() {
+        List<String> texts = new ArrayList<>();
+        for (Suggestion suggestion : suggestions) {
+            texts.add(suggestion.text());
+        }
+        return texts;
     }
 
     /** Why the list is short or filled up from the popular queries; null when the model filled it. */
