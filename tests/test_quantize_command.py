@@ -21,6 +21,7 @@ DATA = ["--data", "dataset"]
         (["--int8", "--method", "qat"], "--method qat needs --data"),
         (["--int8", "--max-drop", "0.01"], "--max-drop needs --data"),
         (["--fp32", "--max-drop", "0.01", *DATA], "--max-drop goes with --int8 or --int4"),
+        (["--int8", "--seed", "-1"], "Invalid value for '--seed'"),
         (["--int8", "--max-drop", "1.5", *DATA], "--max-drop is 1.5, and it must be at least 0 and below 1"),
     ],
 )
