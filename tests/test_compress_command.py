@@ -15,7 +15,7 @@ from export.compress import measure, run
 from export.compress.stages import Stages
 from mtn_edge import folders
 from mtn_edge.cli import main
-from mtn_edge.errors import EXIT_FAULT, EXIT_GATE, UserError
+from mtn_edge.errors import EXIT_FAULT, EXIT_GATE, EXIT_INTERRUPTED, UserError
 
 STUDENT = """
 [student.model]
@@ -96,7 +96,9 @@ def test_from_a_teacher_to_a_bundle_and_a_report(
 
     with monkeypatch.context() as patched:
         patched.setattr(run, "export_mobile", stopped)
-        assert command(*given)[0] == 130
+        status, _, err = command(*given)
+    assert status == EXIT_INTERRUPTED
+    assert err.endswith(f"what is done is kept in `{tmp_path / '.out.compress'}`; go on with the same command.\n")
     assert not out.exists()
     _, planned, _ = command(*given, "--dry-run", "--json")
     (plan,) = json.loads(planned)["points"]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mtn_edge.console import ForceFlag, JsonFlag, VerboseFlag, emit, say
-from mtn_edge.errors import UserError, missing_extra
+from mtn_edge.errors import InterruptedRunError, UserError, missing_extra
 
 
 def compress(
@@ -73,7 +73,14 @@ def compress(
         emit({"recipe": wanted.name, "points": plan}, as_json=as_json, words=plan_in_words(plan))
         return
     with Stages(work) as stages:
-        found = compressor.run(stages)
+        try:
+            found = compressor.run(stages)
+        except (KeyboardInterrupt, InterruptedRunError) as error:
+            raise InterruptedRunError(
+                f"compression was interrupted, and what is done is kept in `{work}`",
+                code="interrupted",
+                hint="go on with the same command",
+            ) from error
         if report is not None:
             write_report(report, found.facts, found.comparison, found.examples, teacher=teacher.resolve().name)
             say(f"report: {report}")
