@@ -147,7 +147,7 @@ def write_bundle(
     from mtn_edge.data.dataset import Dataset
     from mtn_edge.training.checkpoint import load_checkpoint
 
-    folders.refuse_overwrite(out, force=force)
+    folders.refuse_overwrite(out, force=force, inputs=(checkpoint_path, dataset, ngram_from))
     denied = Blocklist() if blocklist is None else Blocklist.load(blocklist)
     text = "" if blocklist is None else packed(blocklist, as_hashes=hash_blocklist)
     checkpoint = load_checkpoint(checkpoint_path)

@@ -53,7 +53,7 @@ def export_mobile(
         UserError: `source` is neither, is damaged, or is in that format already; `out` exists; the key is none.
         GateError: the copy does not pass `verify`.
     """
-    folders.refuse_overwrite(out, force=force)
+    folders.refuse_overwrite(out, force=force, inputs=(source, dataset))
     key = load_private_key(sign_with) if sign_with is not None else None
     if folders.read_manifest(source)["kind"] == "checkpoint":
         from export.bundle import write_bundle

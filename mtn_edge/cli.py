@@ -14,7 +14,7 @@ from export.cli import quantize, verify
 from export.compress.cli import compress
 from mtn_edge.data.cli import app as data_app
 from mtn_edge.demo import demo
-from mtn_edge.errors import EXIT_FAULT, EXIT_USAGE, UserError
+from mtn_edge.errors import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_USAGE, UserError
 from mtn_edge.evaluation.cli import evaluate
 from mtn_edge.profiling.cli import profile
 from mtn_edge.runtime import cli as runtime_cli
@@ -49,12 +49,14 @@ def main() -> None:
     verbose, as_json = (bool({*sys.argv[1:]} & flags) for flags in ({"-v", "--verbose"}, {"--json"}))
     try:
         status = app(standalone_mode=False)
+        if status == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C, without a word
+            raise KeyboardInterrupt
     except UserError as error:
         _tell(error.message, error.code, error.hint, as_json=as_json, verbose=verbose)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         _tell("interrupted", "interrupted", "", as_json=as_json, verbose=verbose)
-        sys.exit(130)
+        sys.exit(EXIT_INTERRUPTED)
     except TyperException as error:
         if error.format_message().startswith("Usage:"):  # no arguments at all: the help is the message
             print(error.format_message(), file=sys.stderr)

@@ -17,7 +17,9 @@ from mtn_edge.errors import UserError
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 ForceFlag = Annotated[bool, typer.Option("--force", help="Replace an output that mtn-edge wrote earlier.")]
 VerboseFlag = Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks and details.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.", show_default=True)]
+SeedOption = Annotated[
+    int, typer.Option("--seed", help="Seed of everything random.", show_default=True, min=0, max=2**32 - 1)
+]
 
 
 def say(text: str) -> None:

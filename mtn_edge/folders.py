@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any, Literal, cast
@@ -57,11 +57,16 @@ def new_folder(path: Path, kind: Kind, *, force: bool = False) -> Iterator[Path]
         shutil.rmtree(work, ignore_errors=True)
 
 
-def refuse_overwrite(path: Path, *, force: bool) -> None:
+def refuse_overwrite(path: Path, *, force: bool, inputs: Iterable[Path | None] = ()) -> None:
     """Says early, before any work, that `path` is taken.
 
+    Args:
+        path: what is to be written.
+        force: an existing folder may be replaced.
+        inputs: what the command reads; it is never replaced, as it could not be made again from what comes of it.
+
     Raises:
-        UserError: `path` exists and `force` is not given, or it is not a folder that this tool wrote whole.
+        UserError: `path` exists and `force` is not given, or it is an input, or no folder that this tool wrote whole.
     """
     if not path.exists() and not path.is_symlink():
         return
@@ -73,6 +78,12 @@ def refuse_overwrite(path: Path, *, force: bool) -> None:
             code="exists",
             hint="choose another name with -o, or replace it with --force",
         )
+    if any(path.resolve() == each.resolve() for each in inputs if each is not None):
+        raise UserError(
+            f"`{path}` is what the command reads, so --force does not replace it",
+            code="exists",
+            hint="choose another name with -o",
+        )
     strangers = _strangers(path)
     if strangers:
         raise UserError(
@@ -80,6 +91,17 @@ def refuse_overwrite(path: Path, *, force: bool) -> None:
             code="not-ours",
             hint="choose another name with -o, or remove it yourself",
         )
+
+
+def refuse_unwritable(path: Path, *, hint: str) -> None:
+    """Says early, before any work, that nothing can be made at `path`, which does not exist.
+
+    Raises:
+        UserError: the nearest folder above that exists is none, or may not be written in.
+    """
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise UserError(f"`{path}` cannot be written: nothing can be made in `{above}`", code="not-writable", hint=hint)
 
 
 def publish(work: Path, path: Path, *, force: bool) -> None:

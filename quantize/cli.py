@@ -149,10 +149,9 @@ def prune(
 
 
 def _pruned(report: dict[str, Any]) -> str:
-    shares = [f"{share:.0%} of {_NAMES[name]}" for name, share in report["removed"].items() if name in _NAMES]
+    asked = " ".join(f"--{name} {share}" for name, share in report["removed"].items())
     before, after = report["before"]["parameters"], report["after"]["parameters"]
-    removed = f"removed {', '.join(shares)}; " if shares else ""
-    words = f"{report['checkpoint']}: {removed}{after:,} of {before:,} parameters are left"
+    words = f"{report['checkpoint']}: after {asked}, {after:,} of {before:,} parameters are left"
     if report["stages"]:
         first, last = (report["stages"][place]["nats_per_query"] for place in (0, -1))
         words = f"{words}; {last:.3f} nats per query on the validation split, {first:.3f} before"
@@ -166,12 +165,3 @@ def _zeros(about: dict[str, Any]) -> str:
         f"weights as int8 and deflated: {after:.2f} MB, {before:.2f} MB before. Latency: {about['onnxruntime']}. "
         f"TensorRT: {about['tensorrt']}."
     )
-
-
-_NAMES = {
-    "ffn": "the feed-forward units",
-    "heads": "the heads",
-    "layers": "the layers",
-    "vocab": "the tokens",
-    "rank": "the embedding's width",
-}

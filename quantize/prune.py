@@ -77,7 +77,7 @@ def prune_checkpoint(
         UserError: a share is out of range or removes nothing or too much, the network has no such structure, a folder
             is missing, damaged or taken, or the dataset's tokenizer is another one.
     """
-    folders.refuse_overwrite(output, force=force)
+    folders.refuse_overwrite(output, force=force, inputs=(checkpoint_path, dataset))
     checkpoint = load_checkpoint(checkpoint_path)
     examples = Examples(_open(dataset, checkpoint), seed) if dataset is not None else None
     network = _network(checkpoint)

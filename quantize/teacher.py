@@ -58,7 +58,7 @@ def open_teacher(path: Path, data: Dataset, config: Config) -> Checkpoint:
                 f"the teacher `{path}` has `model.{name}` {theirs} and the student {mine}, "
                 "and a teacher must see as much as its student",
                 code="teacher-too-narrow",
-                hint=f"give --set model.{name}={theirs}",
+                hint=f"give the student as much at most: model.{name}={theirs}",
             )
     distill, arch = config.distill, teacher.config.model.arch
     if distill is not None and (distill.states or distill.sessions) and arch != "mtn":

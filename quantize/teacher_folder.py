@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mtn_edge.errors import UserError
+from mtn_edge.folders import sha256_file
 from mtn_edge.locks import take_lock
 
 ABOUT, LOCK, ANSWERS = "about.json", "lock", "answers.jsonl"
@@ -89,6 +90,18 @@ class TeacherFolder:
     @done.setter
     def done(self, batches: int) -> None:
         self._write({"key": self._key, "done": batches})
+
+    def seal(self) -> None:
+        """Remembers the arrays as they are now that the teacher has said all."""
+        self._write(self._about() | {"arrays": self._digests()})
+
+    @property
+    def is_as_sealed(self) -> bool:
+        """Whether the arrays are still those: a changed byte would be learnt like any other."""
+        return self._about().get("arrays") == self._digests()
+
+    def _digests(self) -> dict[str, str]:
+        return {name: sha256_file(file) for name in ARRAYS if (file := self.array(name)).is_file()}
 
     def array(self, name: str) -> Path:
         """The file of one of `ARRAYS`."""

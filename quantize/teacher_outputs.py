@@ -164,7 +164,10 @@ def ask_teacher(
     batches = Batches(learnt, **context_of(model), batch_queries=_BATCH_QUERIES)
     done = folder.done
     if done == len(batches):
-        return outputs
+        if folder.is_as_sealed:
+            return outputs
+        say(f"the teacher's outputs in `{folder.path}` are damaged; it is asked again")
+        folder.done = done = 0
     say(f"the teacher's outputs take {outputs.nbytes / 1e6:,.1f} MB in {folder.path}")
     saved = time.monotonic()
     with progress("asking the teacher", len(batches), "batches", start=done) as report:
@@ -186,6 +189,7 @@ def ask_teacher(
             ) from error
         finally:
             _save(outputs, folder, done)
+    folder.seal()
     return outputs
 
 

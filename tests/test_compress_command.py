@@ -15,7 +15,7 @@ from export.compress import measure, run
 from export.compress.stages import Stages
 from mtn_edge import folders
 from mtn_edge.cli import main
-from mtn_edge.errors import EXIT_FAULT, EXIT_GATE, UserError
+from mtn_edge.errors import EXIT_FAULT, EXIT_GATE, EXIT_INTERRUPTED, UserError
 
 STUDENT = """
 [student.model]
@@ -96,7 +96,9 @@ def test_from_a_teacher_to_a_bundle_and_a_report(
 
     with monkeypatch.context() as patched:
         patched.setattr(run, "export_mobile", stopped)
-        assert command(*given)[0] == 130
+        status, _, err = command(*given)
+    assert status == EXIT_INTERRUPTED
+    assert err.endswith(f"what is done is kept in `{tmp_path / '.out.compress'}`; go on with the same command.\n")
     assert not out.exists()
     _, planned, _ = command(*given, "--dry-run", "--json")
     (plan,) = json.loads(planned)["points"]
@@ -148,7 +150,7 @@ def test_a_budget_below_what_arithmetic_allows_is_refused_before_any_work(
     given = [tiny_dataset, "--teacher", tiny_checkpoint, "-o", tmp_path / "out", "--recipe", recipe(tmp_path, text)]
     status, _, err = command(*given)
     assert status == EXIT_GATE
-    assert "`budgets.size_mb` is 0.01, and the smallest bundle of the recipe (the recipe) takes about" in err
+    assert "`budgets.size_mb` is 0.01, and the smallest bundle of the recipe takes about" in err
 
 
 def test_what_does_not_fit_together_is_refused(
@@ -159,6 +161,11 @@ def test_what_does_not_fit_together_is_refused(
     status, _, err = command(wide_dataset, "--teacher", tiny_checkpoint, "-o", out, "--recipe", file)
     assert status == EXIT_FAULT
     assert "another tokenizer" in err
+    recurrent = f'[student]\narch = "seq2seq"\n{STUDENT}[quantize]\nmethod = "static"\n'
+    file = recipe(tmp_path, recurrent.replace("decoder_layers = 1\n", ""))
+    status, _, err = command(tiny_dataset, "--teacher", tiny_checkpoint, "-o", out, "--recipe", file, "--dry-run")
+    assert status == EXIT_FAULT
+    assert "reaches products of linear layers only" in err
     file = recipe(tmp_path, STUDENT)
     status, _, err = command(wide_dataset, "--teacher", tiny_checkpoint, "-o", out, "--recipe", file)
     assert status == EXIT_FAULT
@@ -168,6 +175,26 @@ def test_what_does_not_fit_together_is_refused(
     status, _, err = command(tiny_dataset, "--teacher", tiny_checkpoint, "-o", out, "--recipe", file, "--force")
     assert status == EXIT_FAULT
     assert (out / "mine.txt").read_text(encoding="utf-8") == "keep me"
+
+
+def test_places_that_cannot_be_written_are_refused_before_any_work(
+    tmp_path: Path, command: Command, tiny_dataset: Path, tiny_checkpoint: Path
+) -> None:
+    teacher, out = tmp_path / "teacher", tmp_path / "out"
+    shutil.copytree(tiny_checkpoint, teacher)
+    file = recipe(tmp_path, '[quantize]\nprecision = "int8"\n')
+    given = [tiny_dataset, "--teacher", teacher, "--recipe", file]
+    for places, sentence in (
+        (("-o", out, "--report", file / "page.html"), f"page.html` cannot be written: nothing can be made in `{file}`"),
+        (("-o", file / "out", "--cache", tmp_path / "c"), f"out` cannot be written: nothing can be made in `{file}`"),
+        (("-o", out, "--cache", out), "lies where the bundle is to be"),
+        (("-o", out, "--cache", out / "cache"), "lies where the bundle is to be"),
+        (("-o", teacher, "--force"), f"`{teacher}` is what the command reads, so --force does not replace it"),
+    ):
+        status, _, err = command(*given, *places)
+        assert status == EXIT_FAULT
+        assert sentence in err
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["recipe.toml", "teacher"]
 
 
 def test_a_damaged_stage_is_made_again(tmp_path: Path, tiny_checkpoint: Path) -> None:
@@ -190,6 +217,29 @@ def test_a_damaged_stage_is_made_again(tmp_path: Path, tiny_checkpoint: Path) ->
             pass
     with Stages(tmp_path / "work"):
         pass
+
+
+@pytest.mark.parametrize("rubbish", ["", "[]", '{"found": {"mrr@10": 0.9}, "sha256": ""}', None])
+def test_rubbish_among_the_stages_is_made_anew(tmp_path: Path, tiny_checkpoint: Path, rubbish: str | None) -> None:
+    """Neither a figure that somebody changed nor something of another kind is taken for a result."""
+
+    def put(place: Path) -> None:
+        if rubbish is None:
+            place.mkdir()
+        else:
+            place.write_text(rubbish, encoding="utf-8")
+
+    with Stages(tmp_path / "work") as stages:
+        document = stages.place("quality", {}).with_suffix(".json")
+        put(document)
+        assert stages.document("quality", {}, lambda: {"mrr@10": 0.5}) == {"mrr@10": 0.5}
+        assert stages.document("quality", {}, dict) == {"mrr@10": 0.5}
+        put(stages.place("distill", {}))
+        assert not stages.has("distill", {})
+        stages.folder("distill", {}, lambda place: shutil.copytree(tiny_checkpoint, place))
+        assert stages.has("distill", {})
+        (stages.place("distill", {}) / folders.MANIFEST).write_text("{}", encoding="utf-8")
+        assert not stages.has("distill", {})
 
 
 @pytest.mark.slow

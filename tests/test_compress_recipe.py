@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -37,6 +38,26 @@ def test_shipped_recipes_are_read_by_name(name: str) -> None:
 def test_an_unknown_name_lists_the_shipped_ones() -> None:
     with pytest.raises(UserError, match="phone, phone-tiny, server"):
         load_recipe("fone")
+
+
+def test_a_folder_does_not_hide_a_shipped_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`export mobile -o phone` is in the README."""
+    monkeypatch.chdir(tmp_path)
+    Path("phone").mkdir()
+    assert load_recipe("phone").budgets.size_mb == 5
+
+
+@pytest.mark.parametrize("name", ["", ".", "x" * 5000])
+def test_what_is_no_file_is_said(name: str) -> None:
+    with pytest.raises(UserError, match="nor a file that can be read"):
+        load_recipe(name)
+
+
+def test_brackets_without_end_are_not_toml(tmp_path: Path) -> None:
+    file = tmp_path / "deep.toml"
+    file.write_text("a = " + "[" * 20_000, encoding="utf-8")
+    with pytest.raises(UserError, match="not valid TOML"):
+        load_recipe(str(file))
 
 
 def test_tables_become_the_settings_of_a_student() -> None:
@@ -114,8 +135,11 @@ def test_every_combination_is_a_point(layers: list[int], share: float) -> None:
         ("[budgets]\nsize = 5\n", "the nearest is `budgets.size_mb`"),
         ("[student.model]\ndecoder_layer = 1\n", "the nearest is `student.model.decoder_layers`"),
         ("[student]\ndropout = 1\n", "`student.dropout` in the recipe is not a setting"),
-        ('[search.space]\n"student.model.dmodel" = [1]\n', "the nearest is `student.model.d_model`"),
+        ('[search.space]\n"student.model.dmodel" = [1]\n', "the nearest is `search.space.student.model.d_model`"),
         ('[search.space]\n"budgets.size_mb" = [1]\n', "`search.space.budgets.size_mb` in the recipe is not a setting"),
+        ("[search]\nspace = [1]\n", "`search.space` in the recipe is [1], and it must be a table: [search.space]"),
+        ('[search.space]\n"prune.ffn.x" = [1]\n[prune]\nffn = 0.5\n', "the nearest is `search.space.prune.ffn`"),
+        ("[search.space]\nprune.ffn = [0.5]\n", "names are quoted there"),
         ("[search]\ntime = 3\n", "the nearest is `search.time_limit`"),
         ("budgets = 3\n", "must be a table: [budgets]"),
         ("[student]\nmodel = 3\n", "must be a table: [student.model]"),
@@ -129,6 +153,7 @@ def test_every_combination_is_a_point(layers: list[int], share: float) -> None:
         ("[prune]\nrounds = 1.5\nffn = 0.5\n", "must be a whole number"),
         ("[student]\npasses = 0\n", "`student.passes` in the recipe is 0, and it must be at least 1"),
         ("[prune]\nffn = 1.0\n", "at least 0 and below 1"),
+        ('[prune]\nsparsity = "1:4"\n', "must be a number or 2:4"),
         ("[prune]\nrounds = 1\n", "`[prune]` removes nothing"),
         ("[prune]\nffn = 0.5\nrounds = 0\n", "at least 1"),
         ('[quantize]\nprecision = "int2"\n', "must be one of int4, int8, fp32"),

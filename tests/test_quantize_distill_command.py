@@ -170,7 +170,7 @@ def test_another_tokenizer_is_named(tiny_dataset: Path, tiny_checkpoint: Path, t
 def test_a_narrower_teacher_is_named(tiny_dataset: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     sentence = refused(tiny_dataset, tmp_path / "x", tiny_checkpoint, "model.max_tokens=13")
     assert "has `model.max_tokens` 12 and the student 13, and a teacher must see as much as its student" in sentence
-    assert sentence.endswith("give --set model.max_tokens=12.")
+    assert sentence.endswith("give the student as much at most: model.max_tokens=12.")
 
 
 def test_a_teacher_of_a_newer_version_is_named(tiny_dataset: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -187,6 +187,7 @@ def test_a_teacher_of_a_newer_version_is_named(tiny_dataset: Path, tiny_checkpoi
 
 def test_places_that_are_taken(tiny_dataset: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     assert "is the teacher itself" in refused(tiny_dataset, tiny_checkpoint, tiny_checkpoint, force=True)
+    assert "is what the command reads" in refused(tiny_dataset, tiny_dataset, tiny_checkpoint, force=True)
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "mine.txt").write_text("mine")
     assert "exists already and nothing is overwritten" in refused(tiny_dataset, tmp_path / "x", tiny_checkpoint)
@@ -228,6 +229,23 @@ def test_any_architecture_teaches_any_other_and_a_cache_serves_them(tiny_dataset
         assert result["valid_loss"] < 5.9  # log 379 at the start
     (place,) = (tmp_path / "cache").iterdir()  # asked once
     assert (place / "states.bin").stat().st_size > 0
+
+
+def test_outputs_that_were_changed_are_not_learnt(tiny_dataset: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    losses = []
+    for name in ("first", "second"):
+        result = distill_model(
+            tiny_dataset,
+            tmp_path / name,
+            teacher=tiny_checkpoint,
+            config=settings(*LEARNS),
+            device="cpu",
+            cache=tmp_path / "cache",
+        )
+        losses.append(result["valid_loss"])
+        (states,) = tmp_path.glob("cache/*/states.bin")
+        states.write_bytes(b"\xff" * states.stat().st_size)  # not a number, all of them
+    assert losses[0] == losses[1]
 
 
 def test_the_teacher_alone_teaches_what_it_knows(tiny_dataset: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -171,6 +171,8 @@ def test_what_stands_is_kept_and_other_tokens_are_refused(deep: Path, tiny_datas
     stands = tmp_path / "stands"
     shutil.copytree(deep, stands)
     assert "exists already and nothing is overwritten" in refused(deep, "-o", stands, "--ffn", 0.5)
+    sentence = refused(stands, "-o", stands, "--ffn", 0.5, "--force")
+    assert "is what the command reads, so --force does not replace it" in sentence
     prune(deep, "-o", stands, "--ffn", 0.5, "--force")
     assert load_checkpoint(stands).config.model.layer_ffn != ()
     (tmp_path / "log.tsv").write_text("\n".join(["quux zyzzyva\tquux zyzzyva hotel"] * 60) + "\n", encoding="utf-8")

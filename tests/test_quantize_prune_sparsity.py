@@ -225,7 +225,7 @@ def test_the_report_says_what_zeros_give(sparse: tuple[Path, Path, dict[str, Any
 
     said = RUN.invoke(app, ["prune", str(whole), "-o", str(tmp_path / "half"), "--sparsity", "0.5", "--ffn", "0.25"])
     words = " ".join(said.stdout.split())
-    assert "removed 25% of the feed-forward units; " in words
+    assert ": after --ffn 0.25 --sparsity 0.5, " in words
     assert "50.0% of the" in words
     assert "weights of the layers' matrices are zero" in words
     assert "Latency: no gain on this runtime" in words

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mtn_edge.console import ForceFlag, JsonFlag, VerboseFlag, emit, say
-from mtn_edge.errors import missing_extra
+from mtn_edge.errors import InterruptedRunError, UserError, missing_extra
 
 
 def compress(
@@ -29,7 +29,8 @@ def compress(
     ] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to train.")] = "auto",
     seed: Annotated[
-        int | None, typer.Option(help="Seed of everything random, in place of student.train.seed.", min=0)
+        int | None,
+        typer.Option(help="Seed of everything random, in place of student.train.seed.", min=0, max=2**32 - 1),
     ] = None,
     force: ForceFlag = False,
     as_json: JsonFlag = False,
@@ -52,19 +53,34 @@ def compress(
     from mtn_edge import folders
 
     wanted = load_recipe(recipe)
-    folders.refuse_overwrite(output, force=force)
+    folders.refuse_overwrite(output, force=force, inputs=(dataset, teacher))
     if report is not None:
         from mtn_edge.pages.page import prepare_page
 
         prepare_page(report, force=force)
-    compressor = Compressor(dataset, teacher, wanted, device=device, seed=seed)
     work = cache if cache is not None else output.parent / f".{output.name}.compress"
+    if output.resolve() in (work.resolve(), *work.resolve().parents):
+        raise UserError(
+            f"`--cache {work}` lies where the bundle is to be, `{output}`, which must be free",
+            code="exists",
+            hint="choose another folder for one of them",
+        )
+    if not output.exists():
+        folders.refuse_unwritable(output, hint="choose another folder with -o")
+    compressor = Compressor(dataset, teacher, wanted, device=device, seed=seed)
     if dry_run:
         plan = compressor.plan(Stages(work))
         emit({"recipe": wanted.name, "points": plan}, as_json=as_json, words=plan_in_words(plan))
         return
     with Stages(work) as stages:
-        found = compressor.run(stages)
+        try:
+            found = compressor.run(stages)
+        except (KeyboardInterrupt, InterruptedRunError) as error:
+            raise InterruptedRunError(
+                f"compression was interrupted, and what is done is kept in `{work}`",
+                code="interrupted",
+                hint="go on with the same command",
+            ) from error
         if report is not None:
             write_report(report, found.facts, found.comparison, found.examples, teacher=teacher.resolve().name)
             say(f"report: {report}")

@@ -142,29 +142,24 @@ def load_recipe(name: str) -> Recipe:
     """Reads a recipe.
 
     Args:
-        name: a file, or the name of one in `SHIPPED`.
+        name: a file, or the name of one in `SHIPPED`, which a file or folder of that name does not hide.
 
     Raises:
         UserError: there is no such recipe, it is not valid TOML, or holds an unknown key (the nearest is named), a
             value out of range, or budgets that contradict themselves.
     """
-    path = Path(name)
-    if path.suffix != ".toml" and not path.exists():
-        path = SHIPPED / f"{name}.toml"
-        if not path.exists():
-            shipped = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
-            raise UserError(
-                f"`--recipe {name}` is neither a file nor a recipe that comes with mtn-edge",
-                code="missing",
-                hint=f"name a TOML file, or one of {shipped}",
-            )
+    shipped = {file.stem: file for file in SHIPPED.glob("*.toml")}
+    path = shipped.get(name, Path(name))
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
-            f"`{path}` cannot be read ({error.strerror})", code="missing", hint="name a TOML file"
+            f"`--recipe {name}` is neither a recipe that comes with mtn-edge nor a file that can be read "
+            f"({error.strerror})",
+            code="missing",
+            hint=f"name a TOML file, or one of {', '.join(sorted(shipped))}",
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"`{path}` is not valid TOML ({error})", code="bad-recipe", hint="mend the file") from error
     return read_recipe(document, path.stem)
 
@@ -177,6 +172,8 @@ def read_recipe(document: Mapping[str, Any], name: str) -> Recipe:
     search = document.get("search", {})
     _require_known_keys("search", search, ("time_limit", "space"))
     space = search.get("space")
+    if space is not None and not isinstance(space, Mapping):
+        raise _bad("search.space", space, "a table: [search.space]")
     if space is None and not any(section in document for section in ("student", "prune", "quantize")):
         space = DEFAULT_SPACE
     points = tuple(_points(document, space or {}))
@@ -188,6 +185,10 @@ def read_recipe(document: Mapping[str, Any], name: str) -> Recipe:
 
 def _points(document: Mapping[str, Any], space: Mapping[str, Any]) -> Iterator[Point]:
     for key, values in space.items():
+        if key not in _SEARCHED:
+            if isinstance(values, Mapping):
+                raise _bad(f"search.space.{key}", values, 'a list: names are quoted there, "prune.ffn" = [0.25, 0.5]')
+            raise _unknown(f"search.space.{key}", [f"search.space.{name}" for name in _SEARCHED])
         if not isinstance(values, list | tuple) or not values:
             raise _bad(f"search.space.{key}", values, "a list of values")
     for values in itertools.product(*space.values()):
@@ -195,8 +196,6 @@ def _points(document: Mapping[str, Any], space: Mapping[str, Any]) -> Iterator[P
         chosen: dict[str, Any] = copy.deepcopy(dict(document))
         for key, value in choice.items():
             *sections, last = key.split(".")
-            if sections[:1] not in (["student"], ["prune"], ["quantize"]):
-                raise _unknown(f"search.space.{key}", [f"search.space.{name}" for name in _KNOWN if "." in name])
             place = chosen
             for section in sections:
                 place = place.setdefault(section, {})
@@ -224,6 +223,8 @@ _KNOWN = (
     *(f"{name}.{key.name}" for name, section in _SECTIONS.items() for key in dataclasses.fields(section)),
     *(f"student.{name}.{key.name}" for name, section in _STUDENT.items() for key in dataclasses.fields(section)),
 )
+_SEARCHED = tuple(name for name in _KNOWN if name.startswith(("student.", "prune.", "quantize.")))
+"""What `[search.space]` can have values for."""
 
 
 def _require_known(document: Mapping[str, Any]) -> None:
@@ -267,7 +268,8 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
         return value
     wanted = int if hint is int else (int, float)
     if isinstance(value, bool) or not isinstance(value, wanted) or (isinstance(value, float) and math.isnan(value)):
-        raise _bad(key, value, "a whole number" if hint is int else "a number")
+        rule = "a whole number" if hint is int else "a number"
+        raise _bad(key, value, f"{rule} or {TWO_OF_FOUR}" if hint == Sparsity else rule)
     return value if hint is int else float(value)
 
 

@@ -113,9 +113,9 @@ def write_report(
 def _about(facts: dict[str, Any]) -> str:
     machine = facts["bundle"]["machine"]
     return (
-        f"Recipe {facts['recipe']['name']}, {len(facts['points'])} made whole, chosen: {facts['chosen']}. Quality is "
-        f"MRR@10 as the bundle shows its suggestions, mean of both tasks, {QUERIES} queries each. Key presses: "
-        f"about {KEY_PRESSES:,} of the validation split, one thread of {machine['cpu']}."
+        f"Recipe {facts['recipe']['name']}, points made whole: {len(facts['points'])}, chosen: {facts['chosen']}. "
+        f"Quality is MRR@10 as the bundle shows its suggestions, mean of both tasks, up to {QUERIES:,} queries each. "
+        f"Key presses: about {KEY_PRESSES:,} of the validation split, one thread of {machine['cpu']}."
     )
 
 

@@ -30,6 +30,7 @@ from mtn_edge.training.run import Device
 from mtn_edge.training.workplace import TOKENIZER
 from quantize.distill import distill_model
 from quantize.prune import prune_checkpoint
+from quantize.qat import require_linear
 from quantize.teacher import open_teacher
 from quantize.vocabulary import is_part_of
 
@@ -77,8 +78,12 @@ class Compressor:
                     hint="prepare a larger log, or split it in another way",
                 )
         for point in recipe.points:
+            config = self._teacher.config
             if point.student is not None:
-                open_teacher(teacher, self._data, self._config(point))
+                config = self._config(point)
+                open_teacher(teacher, self._data, config)
+            if point.quantize.method != "dynamic":
+                require_linear(config, point.quantize.method)
         if not is_part_of(self._teacher.tokenizer, self._data.tokenizer):
             raise UserError(
                 f"`{dataset}` was prepared with another tokenizer than the one of `{teacher}`",
@@ -355,10 +360,11 @@ class Compressor:
         return saved + (self._data.path / TOKENIZER).stat().st_size + OTHER_BYTES
 
     def _too_large(self) -> GateError:
-        smallest = min(zip(self.sizes, self.recipe.points, strict=True), key=lambda each: each[0].bundle)
+        size, point = min(zip(self.sizes, self.recipe.points, strict=True), key=lambda each: each[0].bundle)
+        which = f" ({point.name})" if point.choice else ""
         return GateError(
-            f"`budgets.size_mb` is {self.recipe.budgets.size_mb:g}, and the smallest bundle of the recipe "
-            f"({smallest[1].name}) takes about {smallest[0].bundle / 1e6:.2f} MB",
+            f"`budgets.size_mb` is {self.recipe.budgets.size_mb:g}, and the smallest bundle of the recipe{which} takes "
+            f"about {size.bundle / 1e6:.2f} MB",
             code="budget",
             hint="allow more, or let the recipe go further down",
         )

@@ -69,7 +69,11 @@ class Stages:
 
     def has(self, stage: str, key: dict[str, Any]) -> bool:
         """Whether the folder of a stage stands; that its files are whole is looked at when it is taken."""
-        return (self.place(stage, key) / folders.MANIFEST).is_file()
+        try:
+            folders.read_manifest(self.place(stage, key))
+        except UserError:
+            return False
+        return True
 
     def folder(self, stage: str, key: dict[str, Any], make: Callable[[Path], object]) -> Path:
         """The folder of a stage, made unless it stands.
@@ -85,7 +89,7 @@ class Stages:
                 folders.check_files(place, folders.read_manifest(place))
             except UserError as error:
                 say(f"{stage}: {error.message}; it is made again")
-                shutil.rmtree(place)
+                _remove(place)
             else:
                 say(f"{stage}: done before")
                 return place
@@ -98,13 +102,30 @@ class Stages:
         place = self.place(stage, key).with_suffix(".json")
         if place.exists():
             try:
-                found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
-            except ValueError:
+                kept: dict[str, Any] = json.loads(place.read_bytes())
+                if kept["sha256"] != _digest(kept["found"]):
+                    raise ValueError(kept)
+            except (OSError, ValueError, TypeError, LookupError):
                 say(f"{stage}: `{place}` is damaged; it is made again")
+                _remove(place)
             else:
+                found: dict[str, Any] = kept["found"]
                 return found
         found = make()
         partial = place.with_name(f"{place.name}.partial")
-        partial.write_text(json.dumps(found, allow_nan=False), encoding="utf-8")
+        text = json.dumps({"found": found, "sha256": _digest(found)}, allow_nan=False)
+        partial.write_text(text, encoding="utf-8")
         partial.replace(place)
         return found
+
+
+def _digest(found: Any) -> str:
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def _remove(place: Path) -> None:
+    """What is damaged, whatever lies there."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink()

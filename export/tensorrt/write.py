@@ -88,7 +88,7 @@ def write_engines(
     from mtn_edge.data.dataset import Dataset
     from mtn_edge.training.checkpoint import load_checkpoint
 
-    folders.refuse_overwrite(out, force=force)
+    folders.refuse_overwrite(out, force=force, inputs=(checkpoint_path, dataset))
     denied = Blocklist() if blocklist is None else Blocklist.load(blocklist)
     checkpoint = load_checkpoint(checkpoint_path)
     sizes = Sizes.of(checkpoint.config.model, beam=beam, steps=steps, max_batch=max_batch)

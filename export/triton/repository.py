@@ -55,7 +55,7 @@ def export_triton(
             exists.
         GateError: the bundle does not pass `verify`.
     """
-    folders.refuse_overwrite(out, force=force)
+    folders.refuse_overwrite(out, force=force, inputs=(source,))
     if _NAME.fullmatch(model_name) is None:
         raise UserError(
             f"`--model-name {model_name}` is no name: letters, digits, `_` and `-` make one",

@@ -10,6 +10,7 @@ from typing import Any
 
 from mtn_edge import __version__
 from mtn_edge.errors import UserError, missing_extra
+from mtn_edge.folders import refuse_unwritable
 
 GENERATOR = '<meta name="generator" content="mtn-edge'
 """Stands in the head of every page, so that a page of this tool is known from other files."""
@@ -21,7 +22,8 @@ def prepare_page(path: Path, *, force: bool) -> None:
     """Says early, before any work, that no page can be written to `path`.
 
     Raises:
-        UserError: the packages for reports are not installed, or `path` exists and may not be replaced.
+        UserError: the packages for reports are not installed, `path` exists and may not be replaced, or nothing can be
+            written there.
     """
     for package in ("jinja2", "matplotlib"):
         if importlib.util.find_spec(package) is None:
@@ -29,6 +31,7 @@ def prepare_page(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise UserError(f"`{path}` is a folder", code="exists", hint="name a file with --report")
     if not path.exists():
+        refuse_unwritable(path, hint="choose another --report")
         return
     if not force:
         raise UserError(

@@ -145,7 +145,7 @@ def train_model(
         if resume and workplace.is_finished(run, force=force):
             training = read_manifest(output, "checkpoint")["training"]
             return {"checkpoint": str(output), "status": "finished already", **training}
-        state = workplace.find(run, resume=resume, force=force)
+        state = workplace.find(run, dataset, resume=resume, force=force)
         if resume:
             found = "nothing to resume: training starts anew"
             say(found if state is None else f"resuming at step {state.progress.step:,}")

@@ -59,11 +59,12 @@ class Workplace:
             os.close(self._lock)
             self._lock = None
 
-    def find(self, run: dict[str, Any], *, resume: bool, force: bool) -> TrainingState | None:
+    def find(self, run: dict[str, Any], dataset: Path, *, resume: bool, force: bool) -> TrainingState | None:
         """Looks for an interrupted run, before anything is written or removed.
 
         Args:
             run: what is asked for now.
+            dataset: what is learnt from, which the output never replaces.
             resume: go on with an interrupted run.
             force: an interrupted run may be thrown away (without `resume`), an existing output replaced.
 
@@ -74,7 +75,7 @@ class Workplace:
             UserError: the output is taken, an interrupted run lies there and neither flag says what to do with it, or
                 it was asked for something else.
         """
-        folders.refuse_overwrite(self.output, force=force)
+        folders.refuse_overwrite(self.output, force=force, inputs=(dataset,))
         state = load_state(self.folder) if resume else None
         if state is not None:
             require_same(state.run, run)
