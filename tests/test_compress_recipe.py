@@ -108,6 +108,12 @@ def test_everything_that_prune_removes_can_be_asked_for() -> None:
     assert "must be a number" in refused('[prune]\nsparsity = "1:2"\n')
 
 
+def test_a_list_of_shares_may_begin_with_nothing() -> None:
+    recipe = read('[search.space]\n"prune.ffn" = [0, 0.5]\n"quantize.precision" = ["int8"]\n')
+    assert [point.prune and point.prune.ffn for point in recipe.points] == [None, 0.5]
+    assert "removes nothing" in refused("[prune]\nffn = 0\n")
+
+
 def test_with_a_quantize_section_alone_the_teacher_itself_is_quantized() -> None:
     (point,) = read('[quantize]\nprecision = "int4"\n').points
     assert (point.student, point.prune, point.quantize.precision) == (None, None, "int4")

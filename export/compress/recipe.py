@@ -97,6 +97,11 @@ class Prune:
     rounds: int = 1
     recover_epochs: int = 2
 
+    @property
+    def shares(self) -> dict[str, Any]:
+        """What is removed of each kind."""
+        return {name: getattr(self, name) for name in ("ffn", "heads", "layers", "vocab", "rank", "sparsity")}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Quantize:
@@ -203,6 +208,8 @@ def _points(document: Mapping[str, Any], space: Mapping[str, Any]) -> Iterator[P
         _require_known(chosen)
         student = _read_student(chosen["student"]) if "student" in chosen else None
         prune = _read("prune", chosen["prune"], Prune) if "prune" in chosen else None
+        if prune is not None and space and not any(prune.shares.values()):
+            prune = None  # a list of shares may begin with 0: this point is not pruned
         yield Point(student, prune, _read("quantize", chosen.get("quantize", {}), Quantize), choice)
 
 
@@ -298,13 +305,12 @@ def _require_sense(recipe: Recipe) -> None:
                     hint="make one of them fit the other",
                 )
         if prune is not None:
-            shares = {name: getattr(prune, name) for name in ("ffn", "heads", "layers", "vocab", "rank", "sparsity")}
-            for name, share in shares.items():
+            for name, share in prune.shares.items():
                 if share != TWO_OF_FOUR and not 0 <= share < 1:
                     raise _bad(f"prune.{name}", share, "the share that is removed, at least 0 and below 1")
-            if not any(shares.values()):
+            if not any(prune.shares.values()):
                 raise UserError(
-                    f"`[prune]` removes nothing, and one of {', '.join(shares)} must be above 0",
+                    f"`[prune]` removes nothing, and one of {', '.join(prune.shares)} must be above 0",
                     code="bad-recipe",
                     hint="give a share, or leave the section out",
                 )

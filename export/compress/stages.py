@@ -53,6 +53,8 @@ class Stages:
                 code="not-writable",
                 hint="choose another folder",
             ) from error
+        for left in self._folder.glob(".*.partial"):  # by a killed run; the lock says that no other is at work
+            shutil.rmtree(left, ignore_errors=True)
         return self
 
     def __exit__(
@@ -97,8 +99,15 @@ class Stages:
         make(place)
         return place
 
-    def document(self, stage: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The document of a stage, made unless it stands; see `folder`."""
+    def document(
+        self,
+        stage: str,
+        key: dict[str, Any],
+        make: Callable[[], dict[str, Any]],
+        *,
+        keep: Callable[[dict[str, Any]], bool] = lambda _: True,
+    ) -> dict[str, Any]:
+        """The document of a stage, made unless one stands that `keep` takes; see `folder`."""
         place = self.place(stage, key).with_suffix(".json")
         if place.exists():
             try:
@@ -110,7 +119,8 @@ class Stages:
                 _remove(place)
             else:
                 found: dict[str, Any] = kept["found"]
-                return found
+                if keep(found):
+                    return found
         found = make()
         partial = place.with_name(f"{place.name}.partial")
         text = json.dumps({"found": found, "sha256": _digest(found)}, allow_nan=False)
