@@ -21,7 +21,7 @@ from mtn_edge.errors import UserError
 
 SESSIONS = 25_000
 """Simulated sessions, so that all steps together take less than five minutes on two cores."""
-TRAINING = ("train.epochs=3", "train.label_smoothing=0", "model.dropout=0", "train.time_budget=180")
+TRAINING = ("train.epochs=3", "train.label_smoothing=0", "model.dropout=0", "train.time_budget=160")
 """Settings of the training: few passes and a limit, which only slow machines meet, for the same reason; and nothing
 against learning by heart, which so few passes over so regular a log cannot do. Those of the command line win."""
 PROBES = 400
@@ -103,7 +103,7 @@ def demo(
         list[str] | None,
         typer.Option(
             "--set",
-            help="A setting for `train`, section.key=value; may be repeated. Training ends after three minutes; "
+            help="A setting for `train`, section.key=value; may be repeated. Training ends after 160 seconds; "
             "train.time_budget=0 lets it go on.",
         ),
     ] = None,
