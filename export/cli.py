@@ -156,7 +156,7 @@ def mobile(
 
     manifest = export_mobile(source, output, ort_format=ort_format, dataset=data, sign_with=sign, force=force)
     total = sum(entry["bytes"] for entry in manifest["files"].values())
-    words = f"{output}: {total / 1e6:.2f} MB, verified{', signed' if sign is not None else ''}"
+    words = f"{output}: {total / 1e6:.2f} MB, verified, {'signed' if sign is not None else 'not signed'}"
     if ort_format:
         words += (
             f"\nfor a runtime with these operators alone, in a checkout of ONNX Runtime: ./build.sh --config MinSizeRel"

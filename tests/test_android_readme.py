@@ -23,6 +23,7 @@ import android.content.res.AssetFileDescriptor;
 import android.os.Handler;
 import android.os.Looper;
 import dev.mtnedge.suggester.*;
+import java.io.File;
 import java.io.FileInputStream;
 import java.util.List;
 
@@ -36,6 +37,10 @@ abstract class Search {
     void lift(Context context, Strip strip) {
 %s
     }
+
+    void onJvm() throws SuggesterException {
+%s
+    }
 }
 """
 
@@ -46,8 +51,8 @@ def test_the_code_of_the_readme_compiles(tmp_path: Path) -> None:
     framework = sdk if sdk.is_file() else android
     if shutil.which("javac") is None or not all(jar.is_file() for jar in (framework, *jars)):
         pytest.skip("NOT TESTED: the code of the README, since there is no JDK, android.jar or jar of the library")
-    (code,) = re.findall(r"```java\n(.*?)```", (LIBRARY / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
-    (tmp_path / "Search.java").write_text(AROUND % code, encoding="utf-8")
+    parts = re.findall(r"```java\n(.*?)```", (LIBRARY / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    (tmp_path / "Search.java").write_text(AROUND % tuple(parts), encoding="utf-8")
     sources = map(str, (LIBRARY / "src" / "main" / "java").rglob("*.java"))
     path = ":".join(map(str, (framework, *jars)))
     command = ["javac", "--release", "8", "-nowarn", "-Xlint:-options,-classfile", "-d", tmp_path, "-cp", path]

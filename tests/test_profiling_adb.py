@@ -321,6 +321,16 @@ def test_phones_that_cannot_take_it(
     assert left_over(home) == []
 
 
+def test_the_kind_of_phone_that_a_runner_lacks_is_asked_of_its_build(
+    phone: Phone, runner: Path, run: Run, tiny_bundle: Path
+) -> None:
+    phone(facts={"ro.product.cpu.abi": "x86"})
+    _, document, _ = run(tiny_bundle, "--runner", runner)
+    assert document["error"]["hint"].endswith('build_profiler.sh --abis "arm64-v8a x86"')  # what it holds, and that
+    script = Path(__file__).parents[1] / "android_demo" / "tools" / "build_profiler.sh"
+    assert "--abis) abis=$2" in script.read_text(encoding="utf-8")
+
+
 def test_runners_that_are_none(phone: Phone, run: Run, tiny_bundle: Path, tmp_path: Path) -> None:
     home = phone()
     status, document, _ = run(tiny_bundle, "--runner", tmp_path / "none.jar")

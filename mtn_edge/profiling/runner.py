@@ -44,7 +44,7 @@ def unpack(runner: Path, abi: str, folder: Path) -> list[Path]:
                 raise UserError(
                     f"the phone is of the kind {abi}, and `{runner}` is for {', '.join(held)}",
                     code="runner-abi",
-                    hint="name that kind when you build it: build_profiler.sh SDK OUT ABI...",
+                    hint=f'name that kind when you build it: build_profiler.sh --abis "{" ".join((*held, abi))}"',
                 )
             for member in members:
                 (folder / Path(member).name).write_bytes(archive.read(member))

@@ -23,7 +23,10 @@ public final class SuggestionWorker implements AutoCloseable {
         /** The list, unless a newer request came. */
         void onSuggestions(SuggestResult result);
 
-        /** Why there is none: the bundle could not be opened, or the model failed; the next request tries again. */
+        /**
+         * Why there is none. Of a model that failed, the next request may be answered; a bundle that could not be opened
+         * stays closed: make another worker.
+         */
         void onFault(SuggesterException fault);
     }
 
