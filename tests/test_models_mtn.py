@@ -125,7 +125,7 @@ def test_a_later_query_moves_nothing_before_it(model: MTN) -> None:
         changed[j] = [29, 28]
         after = states_of(model, *tensors(changed))[0]
         # Not to the last bit: how a processor sums depends on how many tokens there are in all.
-        torch.testing.assert_close(after[:j], before[:j], atol=1e-6, rtol=0)
+        torch.testing.assert_close(after[:j], before[:j], atol=1e-5, rtol=0)
         if j + 1 < len(QUERIES):
             assert not torch.allclose(after[j + 1, 0], before[j + 1, 0], atol=1e-4), "the query before must count"
 
